@@ -23,9 +23,9 @@ use std::time::Duration;
 use crate::answer::{AcquireReply, Answer};
 use crate::call::lost::Lost;
 use crate::call::steps::{Ask, News, Next, Owner, Stay, TakeBack, Terms, View, Why, Win};
-use crate::error::{NodeAnswer, NodeFailure};
+use crate::error::{NodeAnswer, NodeFailure, RoundLoss};
 use crate::ids::{NodeId, NodeSet, OwnerToken};
-use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound};
 use crate::logic::ballot::{Ballot, Step, Votes};
 use crate::logic::{lease, outage, pause, quorum, token};
 use crate::time::{Moment, Now, Tick};
@@ -186,9 +186,9 @@ impl Call {
                 let (until, is_last) = (*until, *is_last);
                 match self.lost_reason() {
                     _ if now.tick < until && self.has_open_rows() => Next::Sleep(until),
-                    Some(LossReason::Held) => self.on_held(is_last, view, now),
+                    Some(RoundLoss::Held) => self.on_held(is_last, view, now),
                     Some(why) => self.lose(why, view, now),
-                    None => self.lose(LossReason::Overtaken, view, now),
+                    None => self.lose(RoundLoss::Overtaken, view, now),
                 }
             }
             Phase::Raising(raising) => {
@@ -253,7 +253,7 @@ impl Call {
     fn is_settled(&self, view: &impl View, now: Now) -> bool {
         let Some(lost) = &self.lost else { return false };
         let Some(rounds) = self.terms.rounds else {
-            return lost.why == LossReason::KeyInUse
+            return lost.why == RoundLoss::KeyInUse
                 || outage::is_of_access(&lost.rows)
                 || self.outage.is_some_and(|own| {
                     let patience = self.terms.outage_timeout;
@@ -391,7 +391,7 @@ impl Call {
         self.asked.votes().open() != 0
     }
 
-    fn lost_reason(&self) -> Option<LossReason> {
+    fn lost_reason(&self) -> Option<RoundLoss> {
         match self.asked.ballot.end()? {
             AcquireEnd::Lost(why) => Some(why),
             _ => None,
@@ -411,7 +411,7 @@ impl Call {
         // The limit of rounds follows the first round. A round that connected, was cut short, or ended at once without a
         // reachable node shows nothing about load.
         let time = asked.deadline.saturating_duration_since(asked.sent.tick);
-        let is_answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
+        let is_answered = end != AcquireEnd::Lost(RoundLoss::NoQuorum);
         if time == self.terms.response_timeout && (is_answered || asked.timed_out) {
             let (asked, timed_out) = (asked.sent.tick, asked.timed_out);
             self.news.push(News::Load { asked, timed_out });
@@ -501,7 +501,7 @@ impl Call {
         let quarantined = view.quarantined_of(answered, asked.sent.tick);
         let deadline = asked.deadline;
         if !self.lacks_votes(answered, &quarantined) {
-            return self.lose(LossReason::Held, view, now);
+            return self.lose(RoundLoss::Held, view, now);
         }
         if !is_last && self.has_open_rows() {
             self.phase = Phase::Settling {
@@ -511,7 +511,7 @@ impl Call {
             return self.next(view, now);
         }
         self.asked.barred = quarantined;
-        self.lose(LossReason::NoQuorum, view, now)
+        self.lose(RoundLoss::NoQuorum, view, now)
     }
 
     /// Checks the quarantines of the nodes that have granted the lock once more.
@@ -537,7 +537,7 @@ impl Call {
             .filter(|_| !self.lacks_votes(counted, &quarantined))
         else {
             self.asked.barred = quarantined;
-            return self.lose(LossReason::NoQuorum, view, now);
+            return self.lose(RoundLoss::NoQuorum, view, now);
         };
         // RACE: T1, this call, is refused by a node and enters its list; T2 releases the lock there, and the node hands it
         // over to T1; T1 raises its token and finds the key there. It has the short life of a hand-over.
@@ -551,7 +551,7 @@ impl Call {
         }
         // RACE: T1, a worker, takes the grants in time; T2, this call, runs again behind the end of the lease.
         if now.moment.has_reached(lasts_until) {
-            return self.lose(LossReason::TooLate, view, now);
+            return self.lose(RoundLoss::TooLate, view, now);
         }
         let reached = owner.reached.union(asked.reached);
         let slot = asked.ballot.slot();
@@ -578,7 +578,7 @@ impl Call {
     }
 
     /// Ends a lost round: plans the next one, and takes back what the nodes have granted.
-    fn lose(&mut self, why: LossReason, view: &impl View, now: Now) -> Next {
+    fn lose(&mut self, why: RoundLoss, view: &impl View, now: Now) -> Next {
         self.phase = Phase::Waiting;
         let asked = &self.asked;
         let (waited, enters) = (asked.waited, asked.enters);
@@ -590,7 +590,7 @@ impl Call {
         });
         let queued = asked.ballot.queued();
         // One try for this slot, then a random one again.
-        let finds_slot = self.terms.has_slots && why == LossReason::Held && self.only.is_none();
+        let finds_slot = self.terms.has_slots && why == RoundLoss::Held && self.only.is_none();
         self.only = finds_slot.then(|| asked.ballot.common_slot()).flatten();
         let keeps_place = pause::keeps_its_place(why);
         let take_back = self.take_back(&lost.rows, keeps_place, view, now.tick);

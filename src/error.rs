@@ -362,6 +362,27 @@ pub struct Lost {
     pub reason: LostReason,
 }
 
+/// Why a round of an acquisition did not get its lock.
+#[derive(Clone, Copy, Debug, Eq, Error, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum RoundLoss {
+    /// A majority votes. Somebody else holds the lock, or several calls split the nodes between them.
+    #[error("held")]
+    Held,
+    /// Too few nodes vote for any majority.
+    #[error("no quorum")]
+    NoQuorum,
+    /// The answers came after the usable part of the ttl.
+    #[error("too late")]
+    TooLate,
+    /// Too many nodes hold another value than a lock.
+    #[error("key in use")]
+    KeyInUse,
+    /// Another call moved the fencing counters during the raise. The lock is free or about to be.
+    #[error("overtaken")]
+    Overtaken,
+}
+
 /// How a lock was lost: [`Lost::reason`].
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]

@@ -5,7 +5,7 @@ mod journal;
 #[cfg(feature = "metrics")]
 mod metrics;
 
-pub use event::{Event, HeldLock, ObservedLock, Observer, RoundOutcome};
+pub use event::{Event, HeldLock, ObservedLock, Observer};
 pub(crate) use journal::{Journal, UserObserver};
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsObserver;

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use crate::error::{NodeAnswer, NodeFailure};
-use crate::logic::acquire_round::LossReason;
+use crate::error::{NodeAnswer, NodeFailure, RoundLoss};
 use crate::logic::{pause, quorum};
 use crate::time::Tick;
 
 /// A lost round.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
-    pub(crate) why: LossReason,
+    pub(crate) why: RoundLoss,
     pub(crate) rows: Vec<NodeAnswer>,
     pub(crate) began: Tick,
     pub(crate) took: Duration,
@@ -20,23 +19,23 @@ impl Lost {
     /// Whether possibly no call got the lock: some nodes granted it to this call, the others to other calls.
     pub(super) fn is_undecided(&self) -> bool {
         match self.why {
-            LossReason::Overtaken => true,
-            LossReason::Held => self.rows.iter().any(NodeAnswer::is_granted),
+            RoundLoss::Overtaken => true,
+            RoundLoss::Held => self.rows.iter().any(NodeAnswer::is_granted),
             // The next round has the nodes' time.
-            LossReason::NoQuorum => {
+            RoundLoss::NoQuorum => {
                 let behind = NodeAnswer::Failed(NodeFailure::ClockBehind);
                 self.rows.contains(&behind)
             }
-            LossReason::TooLate | LossReason::KeyInUse => false,
+            RoundLoss::TooLate | RoundLoss::KeyInUse => false,
         }
     }
 
     /// Whether a majority of the nodes is reachable; `None` if the round shows nothing about that.
     pub(crate) fn finds_a_majority(&self) -> Option<bool> {
         match self.why {
-            LossReason::NoQuorum => Some(self.quarantine().is_some()),
-            LossReason::Held | LossReason::TooLate | LossReason::Overtaken => Some(true),
-            LossReason::KeyInUse => None,
+            RoundLoss::NoQuorum => Some(self.quarantine().is_some()),
+            RoundLoss::Held | RoundLoss::TooLate | RoundLoss::Overtaken => Some(true),
+            RoundLoss::KeyInUse => None,
         }
     }
 

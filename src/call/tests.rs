@@ -636,7 +636,7 @@ fn h5_a_call_that_could_send_nothing_goes_on_as_the_same_owner_and_sends_no_rele
     }
 
     assert!(matches!(call.next(&world, Now::read()), Next::Rest(_)));
-    assert_eq!(call.lost.as_ref().unwrap().why, LossReason::NoQuorum);
+    assert_eq!(call.lost.as_ref().unwrap().why, RoundLoss::NoQuorum);
     assert_eq!(owner_of(&call), owner);
 }
 
@@ -696,7 +696,7 @@ fn c4_a_majority_of_grants_of_quarantined_servers_wins_nothing() {
 
     assert!(matches!(next, Next::TakeBack(it) if it.grants == 3));
     let lost = call.lost.as_ref().unwrap();
-    assert_eq!(lost.why, LossReason::NoQuorum);
+    assert_eq!(lost.why, RoundLoss::NoQuorum);
     assert_eq!(
         lost.rows[..2],
         [
@@ -722,7 +722,7 @@ fn refusals_of_a_quarantined_majority_are_no_votes_and_the_open_nodes_decide() {
     call.on_answer(asked.round, node(2), held(1), true, Now::read());
 
     let _ = call.next(&world, Now::read());
-    assert_eq!(call.lost.as_ref().unwrap().why, LossReason::NoQuorum);
+    assert_eq!(call.lost.as_ref().unwrap().why, RoundLoss::NoQuorum);
 }
 
 /// Each needs its first extension within a short life.
@@ -739,7 +739,7 @@ fn a_call_that_runs_again_behind_the_end_of_its_lease_wins_nothing() {
 
         assert_eq!(matches!(next, Next::Won(_)), wins, "{next:?}");
         let why = call.lost.as_ref().map(|lost| lost.why);
-        assert_eq!(why, (!wins).then_some(LossReason::TooLate));
+        assert_eq!(why, (!wins).then_some(RoundLoss::TooLate));
         let gives_back = matches!(&next, Next::TakeBack(it) if it.to == all());
         assert_eq!(gives_back, !wins, "{next:?}");
     }
@@ -864,7 +864,7 @@ fn an_outage_is_one_whoever_else_is_quarantined() {
     let failed = || NodeAnswer::Failed(NodeFailure::Stalled);
     let quarantined = || NodeAnswer::Failed(quarantine());
     let lost = |rows| Lost {
-        why: LossReason::NoQuorum,
+        why: RoundLoss::NoQuorum,
         rows,
         began: Now::read().tick,
         took: Duration::ZERO,
@@ -898,7 +898,7 @@ fn nodes_without_an_answer_are_not_taken_for_free() {
         name: None,
     };
     let lost = Lost {
-        why: LossReason::Held,
+        why: RoundLoss::Held,
         rows: vec![held, NodeAnswer::Pending, NodeAnswer::Granted],
         began: Now::read().tick,
         took: Duration::ZERO,

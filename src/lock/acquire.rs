@@ -12,13 +12,12 @@ use crate::engine::{
     self, Broadcast, CallInner, CancelHandle, Engine, HoldInner, LockSpec, Look, ManagerState,
     Pending, RoundTicket, Signal, WaitLimit, Waiting, Watching, Won, draw_owner,
 };
-use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
+use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, RoundLoss, Rows};
 use crate::ids::{NodeId, NodeSet, OwnerToken};
 use crate::lock::hold::Hold;
-use crate::logic::acquire_round::LossReason;
 use crate::logic::quorum;
 use crate::logic::tally::ReleaseRound;
-use crate::observer::{Event, RoundOutcome};
+use crate::observer::Event;
 use crate::stats::count;
 use crate::sys::logging::{debug, info, warn};
 use crate::time::{self, About, Moment, Now, Tick};
@@ -275,7 +274,7 @@ impl<'a> Acquisition<'a> {
         let shared: &Arc<ManagerState> = &self.engine.shared;
         let fanout = &shared.fanout;
         let spec = self.spec.of_slot(win.slot);
-        self.record(RoundOutcome::Won, win.took);
+        self.record(Ok(()), win.took);
         debug!(
             fanout.journal,
             "{:?}: won in {}, token {}, {:?}",
@@ -324,7 +323,7 @@ impl<'a> Acquisition<'a> {
         Ok(Hold::new(Arc::clone(self.engine), lock))
     }
 
-    fn record(&self, outcome: RoundOutcome, took: Duration) {
+    fn record(&self, outcome: Result<(), RoundLoss>, took: Duration) {
         let lock = self.spec.observed();
         let journal = &self.engine.shared.fanout.journal;
         journal.record(Event::Round {
@@ -336,16 +335,7 @@ impl<'a> Acquisition<'a> {
 
     /// Tells of a lost round.
     fn note(&self, lost: &Arc<Lost>, pause: Duration) {
-        self.record(
-            match lost.why {
-                LossReason::Held => RoundOutcome::Held,
-                LossReason::Overtaken => RoundOutcome::Overtaken,
-                LossReason::KeyInUse => RoundOutcome::KeyInUse,
-                LossReason::NoQuorum => RoundOutcome::NoQuorum,
-                LossReason::TooLate => RoundOutcome::TooLate,
-            },
-            lost.took,
-        );
+        self.record(Err(lost.why), lost.took);
         let took = About(lost.took);
         let pause = About(pause);
         debug!(
@@ -397,7 +387,7 @@ impl<'a> Acquisition<'a> {
     fn note_quarantine(&self, lost: &Lost) {
         // A quarantine that is nearly over needs no line.
         let is_long = |waits: &(usize, Duration)| {
-            lost.why == LossReason::NoQuorum && Duration::from_millis(10) < waits.1
+            lost.why == RoundLoss::NoQuorum && Duration::from_millis(10) < waits.1
         };
         let Some((quarantined, left)) = lost.quarantine().filter(is_long) else {
             return;
@@ -459,7 +449,7 @@ impl<'a> Acquisition<'a> {
         let fanout = &self.engine.shared.fanout;
         let name = self.spec.name.clone();
         let (lost, outage) = self.call.step(|call| (call.lost.clone(), call.outage));
-        if let Some(lost) = lost.as_ref().filter(|it| it.why == LossReason::NoQuorum) {
+        if let Some(lost) = lost.as_ref().filter(|it| it.why == RoundLoss::NoQuorum) {
             self.wait_for_rows();
             if why == Why::Hopeless && self.waits() && lost.finds_a_majority() == Some(false) {
                 let rows = self.call.step(|call| call.rows());
@@ -501,23 +491,23 @@ impl<'a> Acquisition<'a> {
             release.wait(self.deadline(fanout.response_timeout));
         }
         match lost.why {
-            LossReason::Held | LossReason::Overtaken => AcquireError::Held {
+            RoundLoss::Held | RoundLoss::Overtaken => AcquireError::Held {
                 name,
                 by: self.held_by(),
                 nodes,
                 waited,
             },
-            LossReason::NoQuorum => AcquireError::NoQuorum {
+            RoundLoss::NoQuorum => AcquireError::NoQuorum {
                 name,
                 nodes,
                 waited,
             },
-            LossReason::TooLate => AcquireError::TooLate {
+            RoundLoss::TooLate => AcquireError::TooLate {
                 name,
                 took: lost.took,
                 ttl: self.spec.ttl(),
             },
-            LossReason::KeyInUse => AcquireError::KeyInUse { name, nodes },
+            RoundLoss::KeyInUse => AcquireError::KeyInUse { name, nodes },
         }
     }
 

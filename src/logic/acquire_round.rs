@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::answer::{AcquireReply, Answer, RaiseReply, Which};
-use crate::error::{NodeAnswer, NodeFailure};
+use crate::error::{NodeAnswer, NodeFailure, RoundLoss};
 use crate::ids::{LockName, NodeId};
 use crate::logic::ballot::{Ballot, Round, Votes};
 use crate::logic::rw_counts;
@@ -18,27 +18,7 @@ pub(crate) enum AcquireEnd {
     /// A majority granted, but did not accept the proposal: raise to this token. Not held yet.
     Raise { token: u64 },
     /// Not held. All grants must be taken back.
-    Lost(LossReason),
-}
-
-/// Why a round was lost.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum LossReason {
-    /// A majority votes. Someone else holds the lock, or several contenders split the nodes between them.
-    #[error("held")]
-    Held,
-    /// Too few nodes vote for any majority.
-    #[error("no quorum")]
-    NoQuorum,
-    /// The answers came after the usable part of the ttl.
-    #[error("too late")]
-    TooLate,
-    /// Too many nodes hold another value than a lock.
-    #[error("key in use")]
-    KeyInUse,
-    /// Another contender moved the fencing counters during the raise. The lock is free or about to be: try again.
-    #[error("overtaken")]
-    Overtaken,
+    Lost(RoundLoss),
 }
 
 /// Number of holders.
@@ -119,7 +99,7 @@ impl Round for AcquireRound {
             return why(self.rule, votes).map(AcquireEnd::Lost);
         }
         if self.use_until.is_none_or(|it| now.has_reached(it)) {
-            return Some(AcquireEnd::Lost(LossReason::TooLate));
+            return Some(AcquireEnd::Lost(RoundLoss::TooLate));
         }
         if granted < quorum {
             return None;
@@ -142,7 +122,7 @@ impl Round for AcquireRound {
         // No wait for open nodes: one of them may hang, and a raise is one round trip.
         Some(match token::above(seen.max(self.proposal)) {
             Some(token) => AcquireEnd::Raise { token },
-            None => AcquireEnd::Lost(LossReason::KeyInUse),
+            None => AcquireEnd::Lost(RoundLoss::KeyInUse),
         })
     }
 }
@@ -271,7 +251,7 @@ fn leading_slot(votes: &Votes) -> Option<u8> {
 
 /// Reason of a round without a majority. `None` while open nodes decide whether a majority votes: a refusal by a
 /// minority may come from a call that loses its round as well.
-fn why(rule: Rule, votes: &Votes) -> Option<LossReason> {
+fn why(rule: Rule, votes: &Votes) -> Option<RoundLoss> {
     let voted = votes.count(|it| rule.grants(it) || it.is_held());
     let unusable = votes.count(|vote| {
         matches!(
@@ -282,11 +262,11 @@ fn why(rule: Rule, votes: &Votes) -> Option<LossReason> {
     });
     let without = votes.count(|_| true).saturating_sub(voted);
     if votes.spare() < unusable {
-        Some(LossReason::KeyInUse)
+        Some(RoundLoss::KeyInUse)
     } else if votes.spare() < without {
-        Some(LossReason::NoQuorum)
+        Some(RoundLoss::NoQuorum)
     } else {
-        (votes.quorum() <= voted).then_some(LossReason::Held)
+        (votes.quorum() <= voted).then_some(RoundLoss::Held)
     }
 }
 
@@ -333,15 +313,15 @@ impl Round for RaiseRound {
         });
         let failed = votes.count(|_| true).saturating_sub(spoke);
         if self.use_until.is_none_or(|it| now.has_reached(it)) {
-            Some(AcquireEnd::Lost(LossReason::TooLate))
+            Some(AcquireEnd::Lost(RoundLoss::TooLate))
         } else if self.rule == Rule::Exclusive && self.token <= seen(votes, self.token) {
-            Some(AcquireEnd::Lost(LossReason::Overtaken))
+            Some(AcquireEnd::Lost(RoundLoss::Overtaken))
         } else if quorum <= taken {
             Some(AcquireEnd::Won { token: self.token })
         } else if votes.spare() < failed {
-            Some(AcquireEnd::Lost(LossReason::NoQuorum))
+            Some(AcquireEnd::Lost(RoundLoss::NoQuorum))
         } else if taken.saturating_add(votes.open()) < quorum {
-            Some(AcquireEnd::Lost(LossReason::Overtaken))
+            Some(AcquireEnd::Lost(RoundLoss::Overtaken))
         } else {
             None
         }
@@ -422,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_round_knows_which_nodes_have_entered_the_call_and_the_largest_counter() {
-        let lost = Some(AcquireEnd::Lost(LossReason::Held));
+        let lost = Some(AcquireEnd::Lost(RoundLoss::Held));
         for (votes, queued, seen) in [
             ([ACCEPTED, held(3, true), by_readers(4, true)], 2, 4),
             ([ACCEPTED, held(5, false), by_readers(4, true)], 1, 5),
@@ -445,18 +425,18 @@ mod tests {
             }),
         ];
         for (votes, why) in [
-            ([ahead.clone(), FAILED, ACCEPTED], LossReason::NoQuorum),
-            ([ahead, held(1, false), ACCEPTED], LossReason::Held),
+            ([ahead.clone(), FAILED, ACCEPTED], RoundLoss::NoQuorum),
+            ([ahead, held(1, false), ACCEPTED], RoundLoss::Held),
             (
                 [wrong[0].clone(), wrong[1].clone(), FAILED],
-                LossReason::KeyInUse,
+                RoundLoss::KeyInUse,
             ),
             (
                 [bad.clone(), wrong[1].clone(), held(1, false)],
-                LossReason::KeyInUse,
+                RoundLoss::KeyInUse,
             ),
-            ([bad.clone(), held(1, false), FAILED], LossReason::NoQuorum),
-            ([bad, FAILED, ACCEPTED], LossReason::NoQuorum),
+            ([bad.clone(), held(1, false), FAILED], RoundLoss::NoQuorum),
+            ([bad, FAILED, ACCEPTED], RoundLoss::NoQuorum),
         ] {
             let shown = format!("{votes:?}");
             assert_eq!(round(0, votes).1, Some(AcquireEnd::Lost(why)), "{shown}");
@@ -470,7 +450,7 @@ mod tests {
         assert_eq!(vote(0, RaiseReply::Taken), Step::Wait);
         assert_eq!(
             vote(1, RaiseReply::Above { counter: 23 }),
-            Step::Decided(AcquireEnd::Lost(LossReason::Overtaken))
+            Step::Decided(AcquireEnd::Lost(RoundLoss::Overtaken))
         );
         assert_eq!(ballot.seen(), 23);
     }
@@ -513,22 +493,22 @@ mod tests {
             (
                 [taken(3, None), taken(1, None), taken(2, None)],
                 1,
-                AcquireEnd::Lost(LossReason::Held),
+                AcquireEnd::Lost(RoundLoss::Held),
             ),
             (
                 [taken(3, None), taken(1, None), FAILED],
                 1,
-                AcquireEnd::Lost(LossReason::Held),
+                AcquireEnd::Lost(RoundLoss::Held),
             ),
             (
                 [taken(3, None), held(1, false), FAILED],
                 3,
-                AcquireEnd::Lost(LossReason::Held),
+                AcquireEnd::Lost(RoundLoss::Held),
             ),
             (
                 [taken(3, None), FAILED, FAILED],
                 3,
-                AcquireEnd::Lost(LossReason::NoQuorum),
+                AcquireEnd::Lost(RoundLoss::NoQuorum),
             ),
         ] {
             let shown = format!("{votes:?}");
@@ -542,7 +522,7 @@ mod tests {
     }
 
     /// The end of a round of so many nodes after these votes, and after its time-out.
-    fn ends(nodes: usize, votes: &[Answer]) -> (Option<LossReason>, Option<LossReason>) {
+    fn ends(nodes: usize, votes: &[Answer]) -> (Option<RoundLoss>, Option<RoundLoss>) {
         let mut ballot = Ballot::new(nodes, AcquireRound::new(Rule::Exclusive, 10, Some(at(10))));
         for (node, vote) in (0..).map(NodeId::new).zip(votes) {
             ballot.on_vote(node, vote.clone(), at(1));
@@ -561,42 +541,42 @@ mod tests {
         let (held, taken) = (|| held(1, false), |it| slot(it, None, []));
         let bad = || Answer::Acquire(AcquireReply::BadCounter { which: None });
         let known = |why| (Some(why), Some(why));
-        let open = (None, Some(LossReason::NoQuorum));
+        let open = (None, Some(RoundLoss::NoQuorum));
         for (nodes, votes, end) in [
-            (3, vec![held(), held()], known(LossReason::Held)),
-            (3, vec![held(), ACCEPTED, FAILED], known(LossReason::Held)),
+            (3, vec![held(), held()], known(RoundLoss::Held)),
+            (3, vec![held(), ACCEPTED, FAILED], known(RoundLoss::Held)),
             (3, vec![FAILED, held()], open),
             (3, vec![bad(), held()], open),
-            (3, vec![FAILED, held(), FAILED], known(LossReason::NoQuorum)),
+            (3, vec![FAILED, held(), FAILED], known(RoundLoss::NoQuorum)),
             (2, vec![held()], open),
             (4, vec![held(), held()], open),
             (4, vec![FAILED, taken(0), taken(1)], open),
             (
                 4,
                 vec![FAILED, taken(0), taken(1), held()],
-                known(LossReason::Held),
+                known(RoundLoss::Held),
             ),
             (
                 4,
                 vec![FAILED, taken(0), FAILED],
-                known(LossReason::NoQuorum),
+                known(RoundLoss::NoQuorum),
             ),
-            (5, vec![held(), held(), held()], known(LossReason::Held)),
+            (5, vec![held(), held(), held()], known(RoundLoss::Held)),
             (
                 5,
                 vec![FAILED, held(), held()],
-                (None, Some(LossReason::NoQuorum)),
+                (None, Some(RoundLoss::NoQuorum)),
             ),
             (
                 5,
                 vec![FAILED, held(), held(), held()],
-                known(LossReason::Held),
+                known(RoundLoss::Held),
             ),
             (5, vec![FAILED, bad(), held(), held()], open),
             (
                 5,
                 vec![FAILED, bad(), held(), bad()],
-                known(LossReason::NoQuorum),
+                known(RoundLoss::NoQuorum),
             ),
         ] {
             assert_eq!(ends(nodes, &votes), end, "{nodes}: {votes:?}");
@@ -613,7 +593,7 @@ mod tests {
             let (ballot, end) = round(0, free.map(|it| slot(it[0], None, it)));
             assert_eq!(
                 (end, ballot.common_slot()),
-                (Some(AcquireEnd::Lost(LossReason::Held)), common),
+                (Some(AcquireEnd::Lost(RoundLoss::Held)), common),
                 "{free:?}"
             );
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::logic::acquire_round::LossReason;
+use crate::error::RoundLoss;
 use crate::logic::ballot::quorum;
 use crate::logic::lease::FIRST_LIFE;
 use crate::time::Tick;
@@ -99,10 +99,10 @@ pub(crate) fn next_try(
 ///
 /// Every node has its own list. Calls that reach one node each, and no majority, cannot win, and would be first in
 /// every list: together they would keep a free lock from others.
-pub(crate) fn keeps_its_place(why: LossReason) -> bool {
+pub(crate) fn keeps_its_place(why: RoundLoss) -> bool {
     match why {
-        LossReason::Held | LossReason::Overtaken | LossReason::KeyInUse => true,
-        LossReason::NoQuorum | LossReason::TooLate => false,
+        RoundLoss::Held | RoundLoss::Overtaken | RoundLoss::KeyInUse => true,
+        RoundLoss::NoQuorum | RoundLoss::TooLate => false,
     }
 }
 
@@ -174,10 +174,10 @@ mod tests {
 
     #[test]
     fn h4_a_call_that_cannot_win_keeps_no_place() {
-        for why in [LossReason::NoQuorum, LossReason::TooLate] {
+        for why in [RoundLoss::NoQuorum, RoundLoss::TooLate] {
             assert!(!keeps_its_place(why), "{why:?}");
         }
-        for why in [LossReason::Held, LossReason::Overtaken] {
+        for why in [RoundLoss::Held, RoundLoss::Overtaken] {
             assert!(keeps_its_place(why), "{why:?}");
         }
     }

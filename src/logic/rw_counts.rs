@@ -36,9 +36,9 @@ mod tests {
 
     use super::*;
     use crate::answer::RaiseReply;
-    use crate::error::NodeFailure;
+    use crate::error::{NodeFailure, RoundLoss};
     use crate::ids::NodeId;
-    use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
+    use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
     use crate::logic::ballot::{Ballot, Round};
     use crate::time::Moment;
 
@@ -94,7 +94,7 @@ mod tests {
         );
         assert_eq!(
             read(&[held(), shared(7), FAILED]),
-            Some(AcquireEnd::Lost(LossReason::Held))
+            Some(AcquireEnd::Lost(RoundLoss::Held))
         );
         let late = end(
             3,
@@ -102,7 +102,7 @@ mod tests {
             &[shared(7), shared(7)],
             at(10),
         );
-        assert_eq!(late, Some(AcquireEnd::Lost(LossReason::TooLate)));
+        assert_eq!(late, Some(AcquireEnd::Lost(RoundLoss::TooLate)));
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(read(&[other.clone(), shared(7)]), None);
         assert_eq!(
             read(&[other, shared(7), FAILED]),
-            Some(AcquireEnd::Lost(LossReason::NoQuorum))
+            Some(AcquireEnd::Lost(RoundLoss::NoQuorum))
         );
         let write = AcquireRound::new(Rule::Exclusive, 100, Some(at(10)));
         assert!(matches!(
@@ -177,11 +177,11 @@ mod tests {
         assert_eq!(raise(&[TAKEN, TAKEN]), won);
         assert_eq!(
             raise(&[TAKEN, GONE, above]),
-            Some(AcquireEnd::Lost(LossReason::Overtaken))
+            Some(AcquireEnd::Lost(RoundLoss::Overtaken))
         );
         assert_eq!(
             raise(&[FAILED, FAILED]),
-            Some(AcquireEnd::Lost(LossReason::NoQuorum))
+            Some(AcquireEnd::Lost(RoundLoss::NoQuorum))
         );
     }
 }

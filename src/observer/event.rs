@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{AcquireError, LostReason, NodeFailure, QuarantineReason};
+use crate::error::{AcquireError, LostReason, NodeFailure, QuarantineReason, RoundLoss};
 use crate::ids::{FencingToken, LockName, NodeId};
 
 /// The class of locks without one.
@@ -87,8 +87,8 @@ pub enum Event {
     Round {
         /// Which.
         lock: ObservedLock,
-        /// How it went.
-        outcome: RoundOutcome,
+        /// Whether it got the lock, or why not.
+        outcome: Result<(), RoundLoss>,
         /// From the first byte sent to the decision.
         took: Duration,
     },
@@ -190,24 +190,6 @@ pub enum Event {
         /// Why.
         why: QuarantineReason,
     },
-}
-
-/// The outcome of a round.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum RoundOutcome {
-    /// A majority granted the lock.
-    Won,
-    /// Somebody else holds it.
-    Held,
-    /// Another contender was faster.
-    Overtaken,
-    /// Too many nodes failed.
-    NoQuorum,
-    /// A majority granted it too late: nothing usable of the ttl was left.
-    TooLate,
-    /// The key holds something else than a lock.
-    KeyInUse,
 }
 
 /// The lock of an event.

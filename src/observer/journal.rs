@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::error::NodeFailure;
-use crate::observer::event::{Event, Observer, RoundOutcome};
+use crate::error::{NodeFailure, RoundLoss};
+use crate::observer::event::{Event, Observer};
 use crate::stats::{Counters, count};
 use crate::sys::OwnThread;
 use crate::sys::background::BackgroundQueue;
@@ -59,12 +59,12 @@ impl Journal {
         let counters = &self.counters;
         Some(match event {
             Event::Round { outcome, .. } => match outcome {
-                RoundOutcome::Won => &counters.rounds_won,
-                RoundOutcome::Held | RoundOutcome::Overtaken | RoundOutcome::KeyInUse => {
+                Ok(()) => &counters.rounds_won,
+                Err(RoundLoss::Held | RoundLoss::Overtaken | RoundLoss::KeyInUse) => {
                     &counters.rounds_held
                 }
-                RoundOutcome::NoQuorum => &counters.rounds_without_quorum,
-                RoundOutcome::TooLate => &counters.rounds_too_late,
+                Err(RoundLoss::NoQuorum) => &counters.rounds_without_quorum,
+                Err(RoundLoss::TooLate) => &counters.rounds_too_late,
             },
             Event::Released {
                 confirmed: true, ..

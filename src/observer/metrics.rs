@@ -8,9 +8,9 @@ use metrics::{
     describe_histogram, gauge, histogram,
 };
 
-use crate::error::{AcquireError, LostReason, NodeFailure, QuarantineReason};
+use crate::error::{AcquireError, LostReason, NodeFailure, QuarantineReason, RoundLoss};
 use crate::ids::NodeId;
-use crate::observer::event::{Event, OTHER, ObservedLock, Observer, RoundOutcome};
+use crate::observer::event::{Event, OTHER, ObservedLock, Observer};
 use crate::time::Moment;
 
 /// Losses worth an alert: not those by a shutdown of the program. A forked child has no events.
@@ -260,14 +260,14 @@ fn class(lock: &ObservedLock) -> SharedString {
         .map_or(SharedString::const_str(OTHER), SharedString::from_shared)
 }
 
-fn of_round(outcome: RoundOutcome) -> &'static str {
+fn of_round(outcome: Result<(), RoundLoss>) -> &'static str {
     match outcome {
-        RoundOutcome::Won => "won",
-        RoundOutcome::Held => "held",
-        RoundOutcome::Overtaken => "overtaken",
-        RoundOutcome::NoQuorum => "no_quorum",
-        RoundOutcome::TooLate => "too_late",
-        RoundOutcome::KeyInUse => "key_in_use",
+        Ok(()) => "won",
+        Err(RoundLoss::Held) => "held",
+        Err(RoundLoss::Overtaken) => "overtaken",
+        Err(RoundLoss::NoQuorum) => "no_quorum",
+        Err(RoundLoss::TooLate) => "too_late",
+        Err(RoundLoss::KeyInUse) => "key_in_use",
     }
 }
 

@@ -7,7 +7,8 @@
 use super::*;
 use crate::answer::AcquireReply::{self, Behind, Held, HeldByReaders};
 use crate::answer::RaiseReply::{self, Above};
-use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
+use crate::error::RoundLoss;
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 use crate::logic::token::LIMIT;
 
 const PROPOSAL: u64 = 10;
@@ -82,20 +83,20 @@ fn acquire_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {
     if !facts.within_reach(granted) {
         // Blame what alone is enough to explain it. A lock is held where a majority votes.
         let why = if !majority(nodes, nodes - failed) {
-            LossReason::NoQuorum
+            RoundLoss::NoQuorum
         } else if !majority(nodes, nodes - unusable) {
-            LossReason::KeyInUse
+            RoundLoss::KeyInUse
         } else if !majority(nodes, nodes - failed - unusable) {
-            LossReason::NoQuorum
+            RoundLoss::NoQuorum
         } else if majority(nodes, granted + held) {
-            LossReason::Held
+            RoundLoss::Held
         } else {
             return Step::Wait;
         };
         return Step::Decided(AcquireEnd::Lost(why));
     }
     if facts.late {
-        return Step::Decided(AcquireEnd::Lost(LossReason::TooLate));
+        return Step::Decided(AcquireEnd::Lost(RoundLoss::TooLate));
     }
     if !majority(nodes, granted) {
         return Step::Wait;
@@ -179,7 +180,7 @@ fn a3_a_node_that_is_none_of_ours_has_no_vote() {
         }
         assert_eq!(
             round.on_timeout(in_time()),
-            Step::Decided(AcquireEnd::Lost(LossReason::NoQuorum))
+            Step::Decided(AcquireEnd::Lost(RoundLoss::NoQuorum))
         );
     }
 }
@@ -207,7 +208,7 @@ fn a13_a_deadline_that_no_clock_can_show_is_never_met() {
         let mut round = Ballot::new(nodes, RaiseRound::new(Rule::Exclusive, TOKEN, None));
         assert_eq!(
             round.on_vote(NodeId::new(0), TAKEN, in_time()),
-            Step::Decided(AcquireEnd::Lost(LossReason::TooLate))
+            Step::Decided(AcquireEnd::Lost(RoundLoss::TooLate))
         );
     }
 }
@@ -294,9 +295,9 @@ fn counter(vote: &Vote) -> u64 {
 fn a_token_that_a_script_could_not_compare_is_never_offered() {
     for (counter, end) in [
         (LIMIT - 2, AcquireEnd::Raise { token: LIMIT - 1 }),
-        (LIMIT - 1, AcquireEnd::Lost(LossReason::KeyInUse)),
-        (LIMIT, AcquireEnd::Lost(LossReason::KeyInUse)),
-        (u64::MAX, AcquireEnd::Lost(LossReason::KeyInUse)),
+        (LIMIT - 1, AcquireEnd::Lost(RoundLoss::KeyInUse)),
+        (LIMIT, AcquireEnd::Lost(RoundLoss::KeyInUse)),
+        (u64::MAX, AcquireEnd::Lost(RoundLoss::KeyInUse)),
     ] {
         // More nodes than a majority can do without show it.
         let mut round = Ballot::new(
@@ -362,15 +363,15 @@ fn raise_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {
     let lost = |why| Step::Decided(AcquireEnd::Lost(why));
 
     if facts.late {
-        lost(LossReason::TooLate)
+        lost(RoundLoss::TooLate)
     } else if overtaken {
-        lost(LossReason::Overtaken)
+        lost(RoundLoss::Overtaken)
     } else if majority(facts.nodes, taken) {
         Step::Decided(AcquireEnd::Won { token: TOKEN })
     } else if !majority(facts.nodes, facts.nodes - failed) {
-        lost(LossReason::NoQuorum)
+        lost(RoundLoss::NoQuorum)
     } else if !facts.within_reach(taken) {
-        lost(LossReason::Overtaken)
+        lost(RoundLoss::Overtaken)
     } else {
         Step::Wait
     }

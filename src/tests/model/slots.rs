@@ -16,7 +16,8 @@ use super::servers::{
 use super::walk::World as _;
 use super::*;
 use crate::answer::{AcquireReply, FreeSlots};
-use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
+use crate::error::RoundLoss;
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 
 const NODES: usize = 3;
 const SLOTS: usize = 2;
@@ -80,10 +81,10 @@ fn expected(nodes: usize, votes: &[Vote]) -> Option<AcquireEnd> {
             let failed = votes.iter().filter(|it| **it == FAILED).count();
             // So many have failed that the others are none.
             if !majority(nodes, nodes - failed) {
-                return Some(AcquireEnd::Lost(LossReason::NoQuorum));
+                return Some(AcquireEnd::Lost(RoundLoss::NoQuorum));
             }
             if majority(nodes, votes.len() - failed) {
-                return Some(AcquireEnd::Lost(LossReason::Held));
+                return Some(AcquireEnd::Lost(RoundLoss::Held));
             }
         }
     }
@@ -139,7 +140,7 @@ fn a_slot_that_is_free_at_a_majority_is_found_where_nodes_granted_different_ones
         }
         (ballot.end(), ballot.common_slot())
     };
-    let lost = Some(AcquireEnd::Lost(LossReason::Held));
+    let lost = Some(AcquireEnd::Lost(RoundLoss::Held));
     for proposal in 0..600 {
         assert_eq!(
             votes([&[0, 3], &[1, 3], &[2, 3]], proposal),

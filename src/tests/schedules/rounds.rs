@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::{hastily, join, ms, patiently, spawn};
 use crate::answer::{AcquireReply, Answer};
 use crate::engine::round::Pending;
-use crate::error::NodeAnswer;
+use crate::error::{NodeAnswer, RoundLoss};
 use crate::ids::NodeId;
-use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, Rule};
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, Rule};
 use crate::session::pending_command::ReplyHandler;
 use crate::sys::checked::{self, OwnThread};
 use crate::time::{Moment, deadline};
@@ -98,7 +98,7 @@ fn votes_a_timeout_and_somebody_who_closes_the_round_agree_on_one_end() {
         let counted = counted.load(Ordering::Relaxed);
         match end {
             AcquireEnd::Won { .. } => assert_eq!((counted, closed.load(Ordering::Relaxed)), (2, 0)),
-            AcquireEnd::Lost(LossReason::NoQuorum) => assert!(counted < 2),
+            AcquireEnd::Lost(RoundLoss::NoQuorum) => assert!(counted < 2),
             other => panic!("{other:?}"),
         }
     });

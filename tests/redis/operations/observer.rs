@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::error::{NodeFailure, QuarantineReason};
-use quorlock::observer::{Event, Observer, RoundOutcome};
+use quorlock::error::{NodeFailure, QuarantineReason, RoundLoss};
+use quorlock::observer::{Event, Observer};
 use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager, LostReason};
 
 use crate::support::*;
@@ -64,7 +64,7 @@ fn word(event: &Event) -> Option<&'static str> {
         Event::NotAcquired { lock, .. } => (lock, "not acquired"),
         Event::Round {
             lock,
-            outcome: RoundOutcome::Won,
+            outcome: Ok(()),
             ..
         } => (lock, "won"),
         Event::Round { lock, .. } => (lock, "lost round"),
@@ -178,7 +178,7 @@ fn a_call_that_gets_nothing_is_told_with_what_it_returns() -> TestResult {
         Event::Round { outcome, .. } => Some(*outcome),
         _ => None,
     });
-    let held = outcomes.iter().filter(|it| **it == RoundOutcome::Held);
+    let held = outcomes.iter().filter(|it| **it == Err(RoundLoss::Held));
     assert_eq!(held.count(), 1);
     drop(guard);
     Ok(())
