@@ -39,9 +39,12 @@ impl Lost {
         }
     }
 
-    /// Number of quarantined nodes in the way, and the time until enough of them vote. That is no outage. `None` if
+    /// Without a quorum because of quarantined nodes: the time until all of them vote. That is no outage. `None` if
     /// there is no majority even then.
-    pub(crate) fn quarantine(&self) -> Option<(usize, Duration)> {
+    pub(crate) fn quarantine(&self) -> Option<Duration> {
+        if self.why != RoundLoss::NoQuorum {
+            return None;
+        }
         let left = |row: &NodeAnswer| match row {
             NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Some(*left),
             _ => None,
@@ -51,8 +54,7 @@ impl Lost {
         let failed = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(_));
         let failed = self.rows.iter().filter(failed).count();
         let gone = failed.saturating_sub(times_left.len());
-        (quorum(self.rows.len()) <= self.rows.len().saturating_sub(gone))
-            .then_some((times_left.len(), longest))
+        (quorum(self.rows.len()) <= self.rows.len().saturating_sub(gone)).then_some(longest)
     }
 
     /// Earliest time at which a majority can be free without a release.

@@ -883,7 +883,7 @@ fn an_outage_is_one_whoever_else_is_quarantined() {
     let quarantine = |rows| lost(rows).quarantine();
     assert_eq!(
         quarantine(vec![quarantined(), failed(), quarantined()]),
-        Some((2, Duration::from_secs(9)))
+        Some(Duration::from_secs(9))
     );
     assert_eq!(quarantine(vec![quarantined(), failed(), failed()]), None);
     let granted = NodeAnswer::Granted;

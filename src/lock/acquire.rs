@@ -342,11 +342,17 @@ impl<'a> Acquisition<'a> {
             self.engine.shared.fanout.journal,
             "{:?}: lost round ({}) in {took}, next try in {pause}", self.spec.name, lost.why
         );
-        self.note_quarantine(lost);
         match lost.finds_a_majority() {
             Some(true) => self.note_majority(),
             Some(false) => self.note_failure(lost),
             None => {}
+        }
+        // Once per manager: a newcomer would not expect to wait for quarantined servers. A wait that is nearly over needs
+        // no line.
+        let logged = &self.engine.shared.logged_quarantine;
+        let is_long = |left| Duration::from_millis(10) < left;
+        if lost.quarantine().is_some_and(is_long) && !logged.swap(true, Ordering::Relaxed) {
+            self.warn_of(lost);
         }
     }
 
@@ -373,48 +379,20 @@ impl<'a> Acquisition<'a> {
         let shared = &self.engine.shared;
         let is_news = shared.outage.lock().on_failure(lost.began, time::tick());
         if is_news {
-            let rows = shared.fanout.report(lost.rows.clone());
-            let name = &self.spec.name;
-            let rows = Rows(&rows);
-            warn!(
-                self.engine.shared.fanout.journal,
-                "{name:?}: no lock can be taken, no quorum: {rows}"
-            );
+            self.warn_of(lost);
         }
     }
 
-    /// Logs a wait for quarantined servers, once per manager: a newcomer would not expect it.
-    fn note_quarantine(&self, lost: &Lost) {
-        // A quarantine that is nearly over needs no line.
-        let is_long = |waits: &(usize, Duration)| {
-            lost.why == RoundLoss::NoQuorum && Duration::from_millis(10) < waits.1
-        };
-        let Some((quarantined, left)) = lost.quarantine().filter(is_long) else {
-            return;
-        };
-        let shared = &self.engine.shared;
-        if !shared.logged_quarantine.swap(true, Ordering::Relaxed) {
-            let rows = shared.fanout.report(lost.rows.clone()).into_iter();
-            let rows = rows.filter(|row| {
-                matches!(
-                    row.answer,
-                    NodeAnswer::Failed(NodeFailure::Quarantined { .. })
-                )
-            });
-            let which: Vec<_> = rows
-                .map(|it| format!("{} ({})", it.node, it.address))
-                .collect();
-            warn!(
-                self.engine.shared.fanout.journal,
-                "{:?}: no lock can be taken for {} more: {quarantined} of {} servers are new or were restarted and may have lost \
-                 locks that are still held: {}; wait, as lock() does; if the servers are new and nobody holds a lock, run \
-                 `quorlock vouch` or call `admin().vouch()` to skip the wait",
-                self.spec.name,
-                About(left),
-                shared.fanout.nodes.len(),
-                which.join(", "),
-            );
-        }
+    /// Warns, for the whole manager, that too few nodes vote.
+    fn warn_of(&self, lost: &Lost) {
+        let fanout = &self.engine.shared.fanout;
+        let name = &self.spec.name;
+        let rows = fanout.report(lost.rows.clone());
+        let rows = Rows(&rows);
+        warn!(
+            fanout.journal,
+            "{name:?}: no lock can be taken, no quorum: {rows}"
+        );
     }
 
     /// When a call for a lock that this thread took itself has waited for a ttl.

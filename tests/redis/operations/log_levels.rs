@@ -381,7 +381,7 @@ fn child_whose_servers_are_emptied() {
 
     let lines = news.next();
     let all = lines.join("\n");
-    let outage = "WARN \"report\": no lock can be taken for ";
+    let outage = "WARN \"report\": no lock can be taken, no quorum: ";
     assert_eq!(count(&lines, outage), 1, "{all}");
     let is_quarantine = |line: &&String| line.contains(": quarantined for ");
     let quarantines: Vec<_> = lines.iter().filter(is_quarantine).collect();
