@@ -237,12 +237,6 @@ pub enum AcquireError {
         /// How the hold was lost.
         lost: Lost,
     },
-    /// This thread has the largest possible number of guards of the [reentrant](crate::ReentrantMutex) lock.
-    #[error("this thread holds the lock {max} times already, as often as can be counted")]
-    TooManyHolds {
-        /// The largest allowed.
-        max: u32,
-    },
     /// A [reentrant](crate::ReentrantMutex) lock was taken in the destructor of a thread-local value, too late in the life of the
     /// thread.
     #[error("the thread is ending and can no longer take reentrant locks")]

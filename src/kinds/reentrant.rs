@@ -64,8 +64,6 @@ use crate::manager::LockManager;
 #[derive(Clone)]
 pub struct ReentrantMutex {
     inner: LockHandle,
-    /// Largest number of guards of a thread. A field so that tests can lower it.
-    holds_max: u32,
 }
 
 impl LockManager {
@@ -78,7 +76,6 @@ impl LockManager {
     pub fn reentrant_mutex(&self, name: impl AsRef<[u8]>) -> ReentrantMutex {
         ReentrantMutex {
             inner: self.mutex(name).inner,
-            holds_max: u32::MAX,
         }
     }
 }
@@ -109,11 +106,6 @@ impl ReentrantMutex {
 
     /// Accepts one more guard, or drops it.
     fn take_again(&self, guard: ReentrantGuard) -> Result<ReentrantGuard, AcquireError> {
-        if !counts(Rc::strong_count(&guard.hold), self.holds_max) {
-            return Err(AcquireError::TooManyHolds {
-                max: self.holds_max,
-            });
-        }
         let ttl = self.inner.spec.ttl();
         if is_low(guard.remaining(), ttl) {
             // Checked below, whatever comes of it.
@@ -136,7 +128,6 @@ mutex_methods! {
     /// an extension. A lock of another thread, in any process, or of another manager counts as held by someone else.
     about,
     /// - [`AcquireError::HoldLost`]: this thread held the lock and has lost it. Drop its guards first.
-    /// - [`AcquireError::TooManyHolds`]: this thread has 4,294,967,295 guards of it.
     /// - [`AcquireError::ThreadEnding`]: called by the destructor of a thread-local value, too late.
     errors,
 }
@@ -188,7 +179,6 @@ impl ReentrantGuard {
     /// Number of the thread's guards of this hold, including this one and forgotten ones. Does not block.
     #[must_use]
     pub fn holds(&self) -> u32 {
-        // More than that are refused.
         u32::try_from(Rc::strong_count(&self.hold)).unwrap_or(u32::MAX)
     }
 
@@ -232,11 +222,6 @@ impl fmt::Debug for ReentrantGuard {
             .field("guard", &self.hold.guard)
             .finish()
     }
-}
-
-/// Whether this number of guards is allowed.
-fn counts(guards: usize, max: u32) -> bool {
-    u32::try_from(guards).is_ok_and(|it| it <= max)
 }
 
 /// Whether the lock is extended before it is taken again: less than a third of its ttl is left.
@@ -371,7 +356,6 @@ mod tests {
             inner: LockHandle::new(engine, name.as_bytes(), |prefix, ttls| {
                 LockCommands::mutex(prefix, name.as_bytes(), ttls)
             }),
-            holds_max: u32::MAX,
         }
     }
 
@@ -379,39 +363,6 @@ mod tests {
         lock(engine, name)
             .take_with(|_| Ok(won(engine, token)))
             .unwrap()
-    }
-
-    #[test]
-    fn a_thread_can_have_as_many_guards_as_can_be_counted_and_no_more() {
-        let engine = engine();
-        let mut lock = lock(&engine, "x");
-        assert_eq!(lock.holds_max, u32::MAX);
-        lock.holds_max = 3;
-
-        let first = hold(&engine, "x", 1);
-        let others = [lock.lock().unwrap(), lock.lock().unwrap()];
-        for _ in 0..2 {
-            assert_eq!(
-                lock.try_lock().unwrap_err(),
-                AcquireError::TooManyHolds { max: 3 }
-            );
-            assert_eq!(
-                (first.holds(), first.check()),
-                (3, Ok(())),
-                "the refused one is not counted"
-            );
-        }
-
-        drop(others);
-        assert_eq!(lock.lock().unwrap().holds(), 2);
-    }
-
-    #[test]
-    fn the_count_has_32_bits_and_does_not_wrap() {
-        let max = usize::try_from(u32::MAX).unwrap();
-        assert!(counts(max, u32::MAX));
-        assert!(max.checked_add(1).is_none_or(|it| !counts(it, u32::MAX)));
-        assert!(max.checked_add(2).is_none_or(|it| !counts(it, u32::MAX)));
     }
 
     #[test]

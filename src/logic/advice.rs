@@ -41,7 +41,6 @@ impl AcquireError {
             | AcquireError::BadTtl(_) => ErrorKind::Fix,
             AcquireError::Forked
             | AcquireError::HoldLost { .. }
-            | AcquireError::TooManyHolds { .. }
             | AcquireError::ThreadEnding
             | AcquireError::NoRandomness { .. } => ErrorKind::Report,
         }

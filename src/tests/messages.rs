@@ -255,7 +255,6 @@ fn acquire_errors() -> Vec<AcquireError> {
         AcquireError::HoldLost {
             lost: lost(LostReason::Gone),
         },
-        AcquireError::TooManyHolds { max: 3 },
         AcquireError::ThreadEnding,
         AcquireError::NoRandomness { reason: reason() },
     ]);

@@ -146,10 +146,6 @@ fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
         "\"report\": lock lost: too many nodes no longer hold it; \
          drop the guards of this thread first",
     );
-    assert_eq!(
-        AcquireError::TooManyHolds { max: u32::MAX }.to_string(),
-        "this thread holds the lock 4294967295 times already, as often as can be counted",
-    );
 }
 
 #[test]
