@@ -351,8 +351,8 @@ impl HoldInner {
         let mut state = self.state.lock();
         match state.announced.clone() {
             Some(lost) => LostReceiver::of(lost),
-            _ if early => state.early.listen(self.shared.process),
-            _ => state.listeners.listen(self.shared.process),
+            _ if early => state.early.listen(),
+            _ => state.listeners.listen(),
         }
     }
 

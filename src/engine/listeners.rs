@@ -1,102 +1,58 @@
 //! Listeners to the loss of one lock: channels and callbacks.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::engine::process::Process;
 use crate::error::Lost;
 use crate::observer::Journal;
 use crate::sys::background::BackgroundQueue;
 use crate::sys::logging::error;
 use crate::sys::sync::Mutex;
 
-/// Channels and callbacks of one hold, dropped at its end. Values of the user live no longer.
+/// Channels and callbacks of one hold, dropped at its end: without a loss the channels are closed, and the callbacks are
+/// dropped uncalled. Values of the user live no longer.
 #[derive(Default)]
 pub(crate) struct Listeners {
-    /// None before the first.
-    channels: Option<Arc<Mutex<Channels>>>,
+    /// Sending ends, each with the life of its receiving end.
+    channels: Vec<(Weak<()>, Sender<Lost>)>,
     pub(crate) callbacks: Vec<Callback>,
-}
-
-/// Sending ends whose receiving ends exist.
-#[derive(Default)]
-struct Channels {
-    next: u64,
-    senders: HashMap<u64, Sender<Lost>>,
 }
 
 impl Listeners {
     /// A channel that carries the loss, or is closed without one.
-    pub(crate) fn listen(&mut self, process: Process) -> LostReceiver {
+    pub(crate) fn listen(&mut self) -> LostReceiver {
         let (sender, receiver) = bounded(1);
-        let channels = self.channels.get_or_insert_with(Arc::default);
-        let mut open = channels.lock();
-        let number = open.next;
-        open.next = open.next.wrapping_add(1);
-        open.senders.insert(number, sender);
-        drop(open);
+        let life = Arc::default();
+        self.channels.retain(|(life, _)| life.strong_count() != 0);
+        self.channels.push((Arc::downgrade(&life), sender));
         LostReceiver {
-            _registration: Some(Registration {
-                channels: Arc::clone(channels),
-                number,
-                process,
-            }),
+            _life: life,
             receiver,
         }
     }
 
     /// Notifies all listeners.
-    pub(crate) fn notify(mut self, lost: &Lost, callbacks: &Callbacks) {
-        for sender in self.take_senders().into_values() {
+    pub(crate) fn notify(self, lost: &Lost, callbacks: &Callbacks) {
+        for (_, sender) in self.channels {
             // A channel of one place, used once.
             let _ = sender.try_send(lost.clone());
         }
-        callbacks.call(std::mem::take(&mut self.callbacks), lost);
-    }
-
-    fn take_senders(&mut self) -> HashMap<u64, Sender<Lost>> {
-        self.channels
-            .take()
-            .map(|it| std::mem::take(&mut it.lock().senders))
-            .unwrap_or_default()
-    }
-
-    /// Number of channels.
-    #[cfg(test)]
-    pub(crate) fn channels(&self) -> usize {
-        self.channels
-            .as_ref()
-            .map_or(0, |it| it.lock().senders.len())
-    }
-}
-
-/// Sends nothing: the lock was not lost. The channels are closed, and the callbacks are dropped uncalled.
-impl Drop for Listeners {
-    fn drop(&mut self) {
-        drop(self.take_senders());
+        callbacks.call(self.callbacks, lost);
     }
 }
 
 /// A channel on which the loss of a lock is announced, see [`Hold::lost`](crate::Hold::lost).
 ///
 /// Use it as the [`Receiver`](crossbeam_channel::Receiver) to which it dereferences: by its methods, and in
-/// `crossbeam_channel::select!`. A drop removes it at once, so you may get a new one in each turn of a loop. A clone of the
-/// inner `Receiver` is closed with it.
+/// `crossbeam_channel::select!`. You may get a new one in each turn of a loop: each new one takes the place of the dropped
+/// ones. A clone of the inner `Receiver` may be closed without a message once this channel is dropped.
 pub struct LostReceiver {
-    /// None if the message was sent already.
-    _registration: Option<Registration>,
+    _life: Arc<()>,
     receiver: Receiver<Lost>,
-}
-
-struct Registration {
-    channels: Arc<Mutex<Channels>>,
-    number: u64,
-    process: Process,
 }
 
 impl LostReceiver {
@@ -106,7 +62,7 @@ impl LostReceiver {
         // A fresh channel of one place has room.
         let _ = sender.try_send(lost);
         LostReceiver {
-            _registration: None,
+            _life: Arc::default(),
             receiver,
         }
     }
@@ -117,16 +73,6 @@ impl Deref for LostReceiver {
 
     fn deref(&self) -> &Receiver<Lost> {
         &self.receiver
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        // Before anything is locked: see `Process`.
-        if !self.process.is_forked() {
-            let sender = self.channels.lock().senders.remove(&self.number);
-            drop(sender);
-        }
     }
 }
 
@@ -221,11 +167,11 @@ mod tests {
     #[test]
     fn receivers_that_are_gone_are_not_kept_and_each_that_is_there_is_notified() {
         let mut listeners = Listeners::default();
-        let kept = [(); 3].map(|()| listeners.listen(Process::this()));
+        let kept = [(); 3].map(|()| listeners.listen());
         for _ in 0..100_000 {
-            assert!(listeners.listen(Process::this()).try_recv().is_err());
+            assert!(listeners.listen().try_recv().is_err());
         }
-        assert_eq!(listeners.channels(), 3);
+        assert!(listeners.channels.len() <= 4);
 
         listeners.notify(&lost(LostReason::Expired), &callbacks());
 
@@ -238,7 +184,7 @@ mod tests {
     #[test]
     fn receivers_of_a_lock_that_was_not_lost_are_closed_without_a_message() {
         let mut listeners = Listeners::default();
-        let receivers = [(); 2].map(|()| listeners.listen(Process::this()));
+        let receivers = [(); 2].map(|()| listeners.listen());
 
         drop(listeners);
 
