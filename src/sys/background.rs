@@ -1,75 +1,51 @@
 //! Work for a thread of its own: calls of the user's logger, observer and callbacks, which may take any time.
 
-use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
-use crate::sys::sync::{Condvar, Mutex};
+use crate::sys::sync::{Mutex, Sender, unbounded};
 use crate::sys::system::OwnThread;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A thread that runs one piece of work after another, and the work that waits for it. No other thread waits for the work.
+/// A thread that runs one piece of work after another, in order. No other thread waits for the work.
 pub(crate) struct BackgroundQueue {
-    shared: Arc<(Mutex<Queued>, Condvar)>,
-    thread: Mutex<Option<OwnThread>>,
-}
-
-#[derive(Default)]
-struct Queued {
-    work: VecDeque<Work>,
-    /// The thread ends when no work is left.
-    is_closed: bool,
+    /// None once closed: without its sender the thread ends behind the queued work.
+    open: Mutex<Option<(Sender<Work>, OwnThread)>>,
 }
 
 impl BackgroundQueue {
     pub(crate) fn start(name: &str) -> io::Result<BackgroundQueue> {
-        let shared = Arc::<(Mutex<Queued>, Condvar)>::default();
-        let own = Arc::clone(&shared);
+        let (sender, receiver) = unbounded::<Work>();
         let thread = OwnThread::spawn(name.to_owned(), move || {
-            while let Some(work) = next(&own) {
+            while let Ok(work) = receiver.recv() {
                 // A panic of a user's code ends this piece of work alone.
                 let _ = catch_unwind(AssertUnwindSafe(work));
             }
         })?;
         Ok(BackgroundQueue {
-            shared,
-            thread: Mutex::new(Some(thread)),
+            open: Mutex::new(Some((sender, thread))),
         })
     }
 
     /// Queues the work, unless `max` pieces wait already or the queue is closed: whether it is queued. Does not block.
     pub(crate) fn run(&self, max: usize, work: impl FnOnce() + Send + 'static) -> bool {
-        let mut queued = self.shared.0.lock();
-        let has_room = !queued.is_closed && queued.work.len() < max;
-        if has_room {
-            queued.work.push_back(Box::new(work));
-            self.shared.1.notify_one();
+        match &*self.open.lock() {
+            Some((sender, _)) => sender.len() < max && sender.send(Box::new(work)).is_ok(),
+            None => false,
         }
-        has_room
     }
 
     /// Ends the thread behind the queued work, and returns it for a join.
     pub(crate) fn close(&self) -> Option<OwnThread> {
-        self.shared.0.lock().is_closed = true;
-        self.shared.1.notify_one();
-        self.thread.lock().take()
+        self.open.lock().take().map(|(_, thread)| thread)
     }
-}
-
-fn next((queued, changed): &(Mutex<Queued>, Condvar)) -> Option<Work> {
-    let mut queued = queued.lock();
-    while queued.work.is_empty() && !queued.is_closed {
-        changed.wait(&mut queued, None);
-    }
-    queued.work.pop_front()
 }
 
 #[cfg(not(quorlock_shuttle))]
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
     use super::*;
