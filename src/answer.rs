@@ -192,24 +192,6 @@ impl From<&Answer> for NodeAnswer {
     }
 }
 
-/// Slots of a semaphore that a node can grant.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct FreeSlots([u64; 4]);
-
-impl FreeSlots {
-    pub(crate) fn insert(&mut self, slot: u8) {
-        if let Some(word) = self.0.get_mut(usize::from(slot / 64)) {
-            *word |= 1 << (slot % 64);
-        }
-    }
-
-    pub(crate) fn contains(&self, slot: u8) -> bool {
-        self.0
-            .get(usize::from(slot / 64))
-            .is_some_and(|it| it & 1 << (slot % 64) != 0)
-    }
-}
-
 /// The one of several locks that an answer is about, in the order of the command; `None` for a single lock.
 pub(crate) type Which = Option<u8>;
 
@@ -228,12 +210,8 @@ pub(crate) enum AcquireReply {
         queued: bool,
         which: Which,
     },
-    /// A granted slot of a semaphore; its counter, unless that is the proposal now; and the free slots.
-    Slot {
-        slot: u8,
-        counter: Option<u64>,
-        free: FreeSlots,
-    },
+    /// A granted slot of a semaphore; and its counter, unless that is the proposal now.
+    Slot { slot: u8, counter: Option<u64> },
     /// Another owner's.
     Held {
         counter: u64,
@@ -459,14 +437,9 @@ mod tests {
         };
         answers.extend([Shared { counter: 7 }, by_readers].map(Answer::Acquire));
         answers.push(Answer::Acquire(Ahead { counter: 4 }));
-        let free = FreeSlots::default();
-        answers.extend([None, Some(6)].map(|counter| {
-            Answer::Acquire(AcquireReply::Slot {
-                slot: 2,
-                counter,
-                free,
-            })
-        }));
+        answers.extend(
+            [None, Some(6)].map(|counter| Answer::Acquire(AcquireReply::Slot { slot: 2, counter })),
+        );
         answers.extend([WrongType { which }, BadCounter { which }].map(Answer::Acquire));
         let above = RaiseReply::Above { counter: 5 };
         answers.extend(
@@ -529,18 +502,6 @@ mod tests {
                 .collect::<Vec<_>>(),
             [1; 4]
         );
-    }
-
-    #[test]
-    fn whether_a_slot_is_free_says_nothing_of_another() {
-        let all = || 0..=u8::MAX;
-        for slot in all() {
-            let mut free = FreeSlots::default();
-            free.insert(slot);
-            assert!(all().all(|it| free.contains(it) == (it == slot)), "{slot}");
-            all().for_each(|it| free.insert(it));
-            assert!(all().all(|it| free.contains(it)), "{slot}");
-        }
     }
 
     #[test]

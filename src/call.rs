@@ -106,8 +106,6 @@ pub(crate) struct Call {
     seen: u64,
     /// Whether its last round could not be won even without a holder: see [`pause::keeps_its_place`].
     has_no_place: bool,
-    /// Slot of a semaphore that is free at a majority, after nodes granted different slots.
-    only: Option<u8>,
     /// Whether it is in front of its queue and the manager does not hold the lock.
     is_admitted: bool,
     /// Time of the next round without a hand-over; at once if `None`.
@@ -143,7 +141,6 @@ impl Call {
             since: None,
             seen: 0,
             has_no_place: false,
-            only: None,
             is_admitted: is_try,
             try_at: None,
             grace: Duration::ZERO,
@@ -329,7 +326,6 @@ impl Call {
             proposal,
             since,
             enters,
-            only: self.only,
         })
     }
 
@@ -589,9 +585,6 @@ impl Call {
             took: now.moment.since(asked.sent.moment),
         });
         let queued = asked.ballot.queued();
-        // One try for this slot, then a random one again.
-        let finds_slot = self.terms.has_slots && why == RoundLoss::Held && self.only.is_none();
-        self.only = finds_slot.then(|| asked.ballot.common_slot()).flatten();
         let keeps_place = pause::keeps_its_place(why);
         let take_back = self.take_back(&lost.rows, keeps_place, view, now.tick);
         self.has_no_place = self.waits() && !keeps_place;
@@ -624,7 +617,7 @@ impl Call {
         self.false_alarms = pause::false_alarms(self.false_alarms, self.handed_over, majority);
         // The first round did not enter the lists. The second one may.
         let is_early = self.waits() && self.tries == 1 && !enters && !self.has_no_place;
-        if self.only.is_some() || is_early {
+        if is_early {
             pause = Duration::ZERO;
         }
         self.try_at = now.tick.checked_add(pause);

@@ -28,7 +28,6 @@ pub(crate) struct Terms {
     pub(crate) names: Arc<[LockName]>,
     /// Whether it has one name and no slots: a hand-over is a vote.
     pub(crate) is_single: bool,
-    pub(crate) has_slots: bool,
     /// Most rounds of a try; `None` for a call that waits, in the lists of the nodes.
     pub(crate) rounds: Option<u32>,
     pub(crate) began: Now,
@@ -106,8 +105,6 @@ pub(crate) struct Ask {
     pub(crate) since: u64,
     /// Whether it enters the lists of refusing nodes.
     pub(crate) enters: bool,
-    /// The only acceptable slot of a semaphore, if any.
-    pub(crate) only: Option<u8>,
 }
 
 /// A release of the owner of a lost round.

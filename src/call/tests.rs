@@ -109,7 +109,6 @@ fn terms() -> Terms {
         margin: Config::default().margin,
         names: Arc::default(),
         is_single: true,
-        has_slots: false,
         rounds: None,
         began: Now::read(),
         until: None,

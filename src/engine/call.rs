@@ -83,7 +83,6 @@ impl CallInner {
             margin: config.margin,
             names: Arc::clone(&spec.names),
             is_single: commands.multi_keys.is_empty() && !commands.has_slots,
-            has_slots: commands.has_slots,
             rounds,
             began,
             until: rounds.map_or(until, |_| turn_until),
@@ -117,7 +116,6 @@ impl CallInner {
             since: ask.since,
             entry: self.entry,
             enters: ask.enters,
-            only: ask.only,
         };
         let ttl_ms = lease::millis(self.spec.ttl());
         let commands = &self.spec.commands;

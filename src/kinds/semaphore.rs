@@ -121,7 +121,8 @@ setters!(Semaphore);
 lock_methods! {
     Semaphore::take -> Permit, made: r#"semaphore("mail-server", 5)"#,
     inside: "At most five in the fleet are here.", doing: "talking to the mail server",
-    /// `Held` means that all permits are taken.
+    /// `Held` means that all permits are taken. A try of a nearly full semaphore also returns it if nodes granted
+    /// different slots in each of its rounds.
     about,
     acquire,
     try_acquire,

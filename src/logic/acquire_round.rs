@@ -204,24 +204,6 @@ impl Ballot<AcquireRound> {
         leading_slot(&self.votes)
     }
 
-    /// A slot of a semaphore that was free at a majority, after nodes granted different ones. Two colliding rounds
-    /// search in different orders.
-    pub(crate) fn common_slot(&self) -> Option<u8> {
-        let free = |slot: u8| {
-            let has = |vote: &Answer| matches!(vote, Answer::Acquire(AcquireReply::Slot { free, .. }) if free.contains(slot));
-            self.votes.quorum() <= self.votes.count(has)
-        };
-        let first = self
-            .round
-            .proposal
-            .to_le_bytes()
-            .into_iter()
-            .fold(0, |it: u8, byte| it.wrapping_mul(31) ^ byte);
-        (0..=u8::MAX)
-            .map(|it| first.wrapping_add(it))
-            .find(|it| free(*it))
-    }
-
     /// The conflicting one of several locks, from the first node that names one.
     pub(crate) fn in_the_way(&self) -> Which {
         self.votes.iter().find_map(Answer::which)
@@ -337,12 +319,10 @@ impl Ballot<RaiseRound> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
     use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
-    use crate::answer::FreeSlots;
     use crate::ids::NodeId;
     use crate::logic::ballot::Step;
 
@@ -455,58 +435,51 @@ mod tests {
         assert_eq!(ballot.seen(), 23);
     }
 
-    /// A grant of `slot`, of a semaphore, by a node that could have granted those of `free`.
-    fn slot(slot: u8, counter: Option<u64>, free: impl IntoIterator<Item = u8>) -> Answer {
-        let mut slots = FreeSlots::default();
-        free.into_iter().for_each(|it| slots.insert(it));
-        Answer::Acquire(AcquireReply::Slot {
-            slot,
-            counter,
-            free: slots,
-        })
+    /// A grant of `slot`, of a semaphore.
+    fn slot(slot: u8, counter: Option<u64>) -> Answer {
+        Answer::Acquire(AcquireReply::Slot { slot, counter })
     }
 
     #[test]
     fn a3_a_slot_is_won_where_a_majority_has_granted_the_same() {
-        let taken = |it, counter| slot(it, counter, []);
         for (votes, leading, expected) in [
             (
-                [taken(1, None), taken(2, None), taken(2, None)],
+                [slot(1, None), slot(2, None), slot(2, None)],
                 2,
                 AcquireEnd::Won { token: 10 },
             ),
             (
-                [taken(1, Some(17)), taken(2, None), taken(2, None)],
+                [slot(1, Some(17)), slot(2, None), slot(2, None)],
                 2,
                 AcquireEnd::Won { token: 10 },
             ),
             (
-                [taken(2, Some(17)), taken(2, None), FAILED],
+                [slot(2, Some(17)), slot(2, None), FAILED],
                 2,
                 AcquireEnd::Raise { token: 18 },
             ),
             (
-                [ACCEPTED, taken(2, None), taken(2, None)],
+                [ACCEPTED, slot(2, None), slot(2, None)],
                 2,
                 AcquireEnd::Won { token: 10 },
             ),
             (
-                [taken(3, None), taken(1, None), taken(2, None)],
+                [slot(3, None), slot(1, None), slot(2, None)],
                 1,
                 AcquireEnd::Lost(RoundLoss::Held),
             ),
             (
-                [taken(3, None), taken(1, None), FAILED],
+                [slot(3, None), slot(1, None), FAILED],
                 1,
                 AcquireEnd::Lost(RoundLoss::Held),
             ),
             (
-                [taken(3, None), held(1, false), FAILED],
+                [slot(3, None), held(1, false), FAILED],
                 3,
                 AcquireEnd::Lost(RoundLoss::Held),
             ),
             (
-                [taken(3, None), FAILED, FAILED],
+                [slot(3, None), FAILED, FAILED],
                 3,
                 AcquireEnd::Lost(RoundLoss::NoQuorum),
             ),
@@ -538,7 +511,7 @@ mod tests {
 
     #[test]
     fn held_is_the_answer_of_a_majority_and_no_quorum_that_of_too_many_silent_nodes() {
-        let (held, taken) = (|| held(1, false), |it| slot(it, None, []));
+        let (held, taken) = (|| held(1, false), |it| slot(it, None));
         let bad = || Answer::Acquire(AcquireReply::BadCounter { which: None });
         let known = |why| (Some(why), Some(why));
         let open = (None, Some(RoundLoss::NoQuorum));
@@ -580,42 +553,6 @@ mod tests {
             ),
         ] {
             assert_eq!(ends(nodes, &votes), end, "{nodes}: {votes:?}");
-        }
-    }
-
-    #[test]
-    fn a_common_slot_is_one_that_a_majority_could_have_granted() {
-        for (free, common) in [
-            ([[0, 4], [1, 4], [2, 4]], Some(4)),
-            ([[0, 4], [1, 3], [2, 4]], Some(4)),
-            ([[0, 0], [1, 1], [2, 2]], None),
-        ] {
-            let (ballot, end) = round(0, free.map(|it| slot(it[0], None, it)));
-            assert_eq!(
-                (end, ballot.common_slot()),
-                (Some(AcquireEnd::Lost(RoundLoss::Held)), common),
-                "{free:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn rounds_that_meet_do_not_try_the_same_common_slot() {
-        let tried = |proposal: u64| {
-            let mut ballot = Ballot::new(
-                3,
-                AcquireRound::new(Rule::Exclusive, proposal, Some(at(10))),
-            );
-            for node in 0..3 {
-                ballot.on_vote(NodeId::new(node), slot(node, None, 0..=u8::MAX), at(1));
-            }
-            ballot.common_slot().unwrap()
-        };
-        for late in [0, 0x6_0a5b_1234_5600, 0x6_ffff_ffff_ff00] {
-            let slots: HashSet<_> = (0..=u64::from(u8::MAX))
-                .map(|it| tried(late | it))
-                .collect();
-            assert_eq!(slots.len(), 256, "{late:x}");
         }
     }
 

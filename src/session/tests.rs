@@ -22,7 +22,6 @@ const ALONE: QueuePolicy = QueuePolicy {
     since: 0,
     entry: None,
     enters: false,
-    only: None,
 };
 /// Answers to [`Command::time`] and to a release.
 const TIME_REPLY: &[u8] = b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n";

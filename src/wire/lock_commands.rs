@@ -190,15 +190,13 @@ impl LockCommands {
         place.push(b' ');
         push_digits(&mut place, self.ttls.first);
         place.push(b' ');
-        if !self.has_slots || policy.only.is_some() {
-            place.extend_from_slice(NO_SLOTS);
-        }
         if self.has_slots {
             // The same for all nodes, and another one for each attempt.
             let slots = wide(self.locks.len());
-            let chosen = owner.number().checked_rem(slots).unwrap_or(0);
-            let slot = policy.only.map_or(chosen, u64::from);
+            let slot = owner.number().checked_rem(slots).unwrap_or(0);
             push_digits(&mut place, slot.saturating_add(1));
+        } else {
+            place.extend_from_slice(NO_SLOTS);
         }
         place.push(b' ');
         place.extend_from_slice(Command::IS_NOTIFIED);
@@ -422,8 +420,6 @@ pub(crate) struct QueuePolicy {
     pub(crate) entry: Option<QueueEntry>,
     /// Whether it enters the waiting list if refused.
     pub(crate) enters: bool,
-    /// The only acceptable slot of a semaphore, if any.
-    pub(crate) only: Option<u8>,
 }
 
 /// The entry of a client's call in a waiting list.

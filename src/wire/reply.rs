@@ -9,8 +9,8 @@ use std::time::Duration;
 use redis::{PushKind, Value, parse_redis_value};
 
 use crate::answer::{
-    AcquireReply, Answer, ExtendReply, FreeSlots, JobRecord, RaiseReply, Record, RecordReply,
-    ReleaseReply, Which,
+    AcquireReply, Answer, ExtendReply, JobRecord, RaiseReply, Record, RecordReply, ReleaseReply,
+    Which,
 };
 use crate::config::RESERVED;
 use crate::error::NodeFailure;
@@ -352,11 +352,6 @@ impl LockReply<'_> {
         let which: Which = which.checked_sub(1).and_then(|it| u8::try_from(it).ok());
         let has_text = !self.text.is_empty();
         let answer = match (kind, status, which) {
-            (Kind::Acquire, 1 | 2, Some(slot)) => Answer::Acquire(AcquireReply::Slot {
-                slot,
-                counter: (status == 2).then_some(counter),
-                free: free_slots(self.text).filter(|it| it.contains(slot))?,
-            }),
             (Kind::Acquire, 0, _) => Answer::Acquire(AcquireReply::Held {
                 counter,
                 left,
@@ -365,6 +360,10 @@ impl LockReply<'_> {
                 which,
             }),
             _ if has_text => return None,
+            (Kind::Acquire, 1 | 2, Some(slot)) => Answer::Acquire(AcquireReply::Slot {
+                slot,
+                counter: (status == 2).then_some(counter),
+            }),
             (Kind::Acquire, 6, _) => Answer::Acquire(AcquireReply::HeldByReaders {
                 counter,
                 left,
@@ -405,18 +404,6 @@ fn take_number(rest: &mut &[u8], sign: u8) -> Option<i64> {
     let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
     *rest = behind.get(1..)?;
     Some(number)
-}
-
-/// Hex digits, the first four slots first, each digit's lowest bit first.
-fn free_slots(digits: &[u8]) -> Option<FreeSlots> {
-    let mut free = FreeSlots::default();
-    for (i, digit) in digits.iter().enumerate() {
-        let digit = char::from(*digit).to_digit(16)?;
-        for bit in (0..4).filter(|it| digit & 1 << it != 0) {
-            free.insert(u8::try_from(i.checked_mul(4)?.checked_add(bit)?).ok()?);
-        }
-    }
-    Some(free)
 }
 
 /// A hand-over of a lock to a waiting call, for a short life: see `scripts/handover.lua`.

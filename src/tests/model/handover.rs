@@ -43,7 +43,7 @@ use super::servers::{
     Release, Stored, Turn, Wants,
 };
 use super::*;
-use crate::answer::{AcquireReply, Answer, ExtendReply, FreeSlots};
+use crate::answer::{AcquireReply, Answer, ExtendReply};
 use crate::ids::NodeSet;
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 use crate::logic::token;

@@ -8,14 +8,12 @@
 //!
 //! A slot is a lock of its own: clocks, restarts and lost counters are searched for one lock, in `fencing`.
 
-use std::collections::HashSet;
-
 use super::servers::{
     ALL, ALONE, Acquire, Caller, Mistake, Plain, Release, Said, Server, Turn, Wants,
 };
 use super::walk::World as _;
 use super::*;
-use crate::answer::{AcquireReply, FreeSlots};
+use crate::answer::AcquireReply;
 use crate::error::RoundLoss;
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 
@@ -23,13 +21,7 @@ const NODES: usize = 3;
 const SLOTS: usize = 2;
 
 fn granted(slot: u8, counter: Option<u64>) -> Vote {
-    let mut free = FreeSlots::default();
-    free.insert(slot);
-    Vote::Acquire(AcquireReply::Slot {
-        slot,
-        counter,
-        free,
-    })
+    Vote::Acquire(AcquireReply::Slot { slot, counter })
 }
 
 fn held() -> Vote {
@@ -119,47 +111,6 @@ fn a15_a_round_is_won_by_a_majority_that_granted_the_same_slot_and_by_nothing_el
             }
         }
     }
-}
-
-#[test]
-fn a_slot_that_is_free_at_a_majority_is_found_where_nodes_granted_different_ones() {
-    let votes = |free: [&[u8]; 3], proposal| {
-        let mut ballot = Ballot::new(
-            3,
-            AcquireRound::new(Rule::Exclusive, proposal, Some(deadline())),
-        );
-        for (node, slots) in (0..).map(NodeId::new).zip(free) {
-            let mut free = FreeSlots::default();
-            slots.iter().for_each(|it| free.insert(*it));
-            let vote = Vote::Acquire(AcquireReply::Slot {
-                slot: slots[0],
-                counter: None,
-                free,
-            });
-            let _ = ballot.on_vote(node, vote, in_time());
-        }
-        (ballot.end(), ballot.common_slot())
-    };
-    let lost = Some(AcquireEnd::Lost(RoundLoss::Held));
-    for proposal in 0..600 {
-        assert_eq!(
-            votes([&[0, 3], &[1, 3], &[2, 3]], proposal),
-            (lost, Some(3))
-        );
-        assert_eq!(
-            votes([&[0, 255], &[1, 255], &[2]], proposal),
-            (lost, Some(255))
-        );
-        assert_eq!(votes([&[0], &[1], &[2]], proposal), (lost, None));
-    }
-    let found: HashSet<_> = (0..600)
-        .map(|it| votes([&[0, 3, 4, 5], &[1, 3, 4, 5], &[2, 3, 4, 5]], it).1)
-        .collect();
-    assert_eq!(
-        found,
-        HashSet::from([Some(3), Some(4), Some(5)]),
-        "not everybody asks for the same"
-    );
 }
 
 /// As on the page: each of n nodes lets k holders in, and a client is in with a majority.

@@ -29,7 +29,6 @@ fn entering(entry: QueueEntry) -> QueuePolicy {
         since: 1_700_000_000_000_001,
         entry: Some(entry),
         enters: true,
-        only: None,
     }
 }
 
@@ -268,13 +267,6 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
     };
     let begins_at = owner.number() % 2 + 1;
     acquires(entering(entry), &begins_at.to_string());
-    for (only, slot) in [(0, "-1"), (1, "-2")] {
-        let policy = QueuePolicy {
-            only: Some(only),
-            ..entering(entry)
-        };
-        acquires(policy, slot);
-    }
     let releases =
         |command: &Command, args: &[&str]| assert_sent(command, Script::Release, &keys, args);
     let next = OwnerToken::draw().unwrap();
@@ -508,7 +500,6 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
         since: 1,
         entry: None,
         enters: false,
-        only: None,
     };
     let full = format!("{token} web-3/4711/nightly");
     let signed = LockCommands::of_each_kind(TTLS).map(|it| {

@@ -14,7 +14,7 @@
 --     LIFE    of the waiting list, whole milliseconds, if the call enters it when it is refused; empty if not
 --     CLIENT  client id; empty if the call does not wait
 --     FIRST   life of a lock that is handed over, whole milliseconds
---     SLOT    "-" for all locks; for one of the slots the one to begin with, from 1, with a minus if it is to be that or none
+--     SLOT    "-" for all locks; for one of the slots the one to begin with, from 1
 --     TOLD    "1" if the client is told over this connection, "0" if it polls
 --
 -- Returns the node time if all was granted and the proposal is the counter of each now; -3 if the record has another version,
@@ -33,8 +33,7 @@
 --   entered    1 if the call is in the waiting list now, of several locks in that of the one that is in the way
 --   node time  microseconds since 1970
 --   which      slot was granted, or which of several locks it is about, from 1; 0 for none
---   text       with status 0 and 6 the label in the lock's value, behind the random part, which stays secret. With a slot those
---              that were free or the caller's: hex digits, the first four slots first, each digit's lowest bit first
+--   text       with status 0 and 6 the label in the lock's value, behind the random part, which stays secret
 --
 -- A key with our token is a grant and gets its full life: it was handed over to us, or the command runs twice. But a
 -- counter equal to our proposal is never an acceptance: it may be another owner's.
@@ -67,7 +66,7 @@ if #KEYS == 6 then
 end
 
 local call_began, life, client, first, slot, told = string.match(ARGV[6], "^(%d+) (%d*) (%x*) (%d+) (%-?%d*) (%d)$")
-local has_slots, from = slot ~= "-", math.abs(tonumber(slot) or 1)
+local has_slots, from = slot ~= "-", tonumber(slot)
 local n = has_slots and (#KEYS - 3) / 2 or (#KEYS - 1) / 5
 local lists = has_slots and 1 or n
 found = found or redis.call("MGET", unpack(KEYS, 1, 2 * n + 1 + lists))
@@ -89,25 +88,15 @@ if present < 2 * n and redis.call("EXISTS", unpack(KEYS, 1, 2 * n)) ~= present t
 end
 
 -- The wanted ones, and the conflicting one of several.
-local wanted, which, free = {}, 0, ""
+local wanted, which = {}, 0
 if has_slots then
-  slot = tonumber(slot)
-  for i = 0, slot < 0 and 0 or n - 1 do
+  for i = 0, n - 1 do
     local at = (from - 1 + i) % n + 1
-    wanted[1] = wanted[1] or not found[at] and not misused[at] and at or nil
-  end
-  for i = 1, n, 4 do
-    local digit = 0
-    for bit = 0, 3 do
-      local at = i + bit
-      if at <= n and (not found[at] and not misused[at] or found[at] == ARGV[1]) then
-        digit = digit + 2 ^ bit
-      end
-      if found[at] == ARGV[1] and at <= n then
-        wanted[1] = at
-      end
+    if found[at] == ARGV[1] then
+      wanted[1] = at
+    elseif not found[at] and not misused[at] then
+      wanted[1] = wanted[1] or at
     end
-    free = free .. string.format("%x", digit)
   end
 else
   for i = n, 1, -1 do
@@ -168,9 +157,6 @@ if has_waiting then
           wanted[1] = at
         end
       end
-    end
-    if slot < 0 and wanted[1] ~= from then
-      wanted = {}
     end
     largest, bad, bad_which = counters_of_wanted()
   elseif not has_slots and which == 0 then
@@ -243,4 +229,4 @@ local is_accepted = proposal > largest
 if is_accepted and not has_slots then
   return now
 end
-return reply(is_accepted and 1 or 2, largest, has_slots and wanted[1] or 0, free)
+return reply(is_accepted and 1 or 2, largest, has_slots and wanted[1] or 0)

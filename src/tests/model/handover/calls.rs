@@ -228,7 +228,6 @@ impl Call {
             Wants::Permit(_) => AcquireReply::Slot {
                 slot: lock as u8,
                 counter: None,
-                free: FreeSlots::default(),
             },
         })
     }

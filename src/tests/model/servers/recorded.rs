@@ -343,7 +343,6 @@ impl<F: Form> Beside<F> {
                     since: self.since[me],
                     entry: F::HAS_LISTS.then(|| self.entry(me)),
                     enters: true,
-                    only: None,
                 };
                 commands.acquire(own, real_life(LIFE), token, &policy)
             }

@@ -1,7 +1,7 @@
 //! An answer as states have it: a few bytes.
 
 use super::*;
-use crate::answer::{AcquireReply, ExtendReply, FreeSlots, RaiseReply};
+use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(in super::super) enum Said {
@@ -44,15 +44,10 @@ impl Said {
             Said::Shared(counter) => Vote::Acquire(AcquireReply::Shared {
                 counter: counter.into(),
             }),
-            Said::Slot(slot, counter) => {
-                let mut free = FreeSlots::default();
-                free.insert(slot);
-                Vote::Acquire(AcquireReply::Slot {
-                    slot,
-                    counter: counter.map(u64::from),
-                    free,
-                })
-            }
+            Said::Slot(slot, counter) => Vote::Acquire(AcquireReply::Slot {
+                slot,
+                counter: counter.map(u64::from),
+            }),
             Said::Held(counter) => Vote::Acquire(AcquireReply::Held {
                 counter: counter.into(),
                 left: None,

@@ -1,7 +1,7 @@
 //! What a server does with a command.
 
 use super::*;
-use crate::answer::{AcquireReply, ExtendReply, FreeSlots, RaiseReply};
+use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
 
 impl<N: Number> Turn<'_, N> {
     fn is_too_far(&self, proposal: N) -> bool {
@@ -228,12 +228,8 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             member,
             ..
         } = acquire;
-        let mut free = FreeSlots::default();
-        for slot in (0..K).filter(|it| self.is_free(*it) || self.has(*it, owner)) {
-            free.insert(u8::try_from(slot).unwrap());
-        }
         let order = || (0..K).map(|it| (it + first) % K);
-        let mut chosen = (0..K).rev().find(|it| self.has(*it, owner));
+        let mut chosen = order().filter(|it| self.has(*it, owner)).last();
         let wanted = chosen.or_else(|| order().find(|it| self.is_free(*it)));
         let counter = wanted.map_or(N::default(), |it| self.locks[it].counter);
         let is_far = turn.is_too_far(proposal) && counter.into() + 1 < proposal.into();
@@ -266,7 +262,6 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         AcquireReply::Slot {
             slot: u8::try_from(slot).unwrap(),
             counter: counter.map(N::into),
-            free,
         }
     }
 

@@ -58,11 +58,11 @@ const SAID: [Said; 37] = [
     ),
     (
         Run(Script::Acquire),
-        "*7\r\n:1\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n:3\r\n$2\r\n51\r\n",
+        "*7\r\n:1\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n:3\r\n$0\r\n\r\n",
     ),
     (
         Run(Script::Acquire),
-        "*7\r\n:2\r\n:7\r\n:0\r\n:0\r\n:1700000000000001\r\n:1\r\n$1\r\n1\r\n",
+        "*7\r\n:2\r\n:7\r\n:0\r\n:0\r\n:1700000000000001\r\n:1\r\n$0\r\n\r\n",
     ),
     (Raise, GRANTED),
     (

@@ -68,7 +68,6 @@ impl Call {
                 life: 60_000,
             }),
             enters: true,
-            only: None,
         }
     }
 }
