@@ -382,12 +382,7 @@ impl HoldInner {
     /// A kept lock is not held from here on either. The renewal thread sends its release in time.
     pub(crate) fn release(self: &Arc<Self>) -> Result<Released, ReleaseError> {
         let began = time::tick();
-        let ManagerState {
-            fanout,
-            schedule,
-            queues,
-            ..
-        } = &*self.shared;
+        let fanout = &self.shared.fanout;
         // RACE: T1, the renewal, extends the lock; T2, this thread, releases it without waiting; a node runs the
         // release first and answers the extension "not yours". Therefore T2 changes the state first, so that T1 reports
         // no loss. T1 enqueues with the state locked, so all extensions run before the release.
@@ -402,7 +397,7 @@ impl HoldInner {
                 self.release_rest(state, reached);
                 (reason, reached)
             })?;
-            schedule.remove(self.id);
+            self.shared.schedule.remove(self.id);
             let times = (state.kept_until, state.hold.longest_ttl);
             let early = std::mem::take(&mut state.early);
             let to_drop = (early, state.round_ticket.take());
@@ -415,23 +410,63 @@ impl HoldInner {
                 fanout.flush(reached);
                 self.lost_by(reason)
             })?;
-        let commands = &self.spec.commands;
-        let nodes = fanout.nodes.len();
         if let Some(kept_until) = kept_until {
-            let kept_for = kept_until.saturating_duration_since(began);
-            // Without a schedule the keys expire by themselves.
-            let _ = schedule.enter(Arc::<HoldInner>::clone(self), kept_for);
-            // The next calls ask the nodes themselves.
-            queues.end_hold(commands, self.id);
-            self.record_end(Ok(true));
-            return Ok(Released {
-                confirmed: promised.iter().flatten().count(),
-                nodes,
-            });
+            return Ok(self.release_later(kept_until, began, &promised));
         }
         let round = ReleaseRound::of_held(promised);
         let round = Pending::among(fanout, round, Some(reached));
         let round_ticket = self.shared.admission.enter();
+        let deadline = self.send_release(&round, reached, keep, began);
+        let end = round.wait(deadline);
+        drop(round_ticket);
+        if end.lost {
+            let lost = self.lost_by(LostReason::Gone);
+            self.record_end(Err(lost.reason));
+            self.notify(&lost, listeners);
+            return Err(lost.into());
+        }
+        self.record_end(Ok(end.enough));
+        let (confirmed, nodes) = (end.confirmed, fanout.nodes.len());
+        if end.enough {
+            return Ok(Released { confirmed, nodes });
+        }
+        let nodes = fanout.report(round.rows());
+        let err = ReleaseError::NotConfirmed { confirmed, nodes };
+        debug!(fanout.journal, "{:?}: {err}", self.spec.name);
+        Err(err)
+    }
+
+    /// Ends the hold of a kept lock on this side only.
+    fn release_later(
+        self: &Arc<Self>,
+        kept_until: Tick,
+        began: Tick,
+        promised: &[Option<Moment>],
+    ) -> Released {
+        let kept_for = kept_until.saturating_duration_since(began);
+        let this = Arc::<HoldInner>::clone(self);
+        // Without a schedule the keys expire by themselves.
+        let _ = self.shared.schedule.enter(this, kept_for);
+        // The next calls ask the nodes themselves.
+        self.shared.queues.end_hold(&self.spec.commands, self.id);
+        self.record_end(Ok(true));
+        Released {
+            confirmed: promised.iter().flatten().count(),
+            nodes: self.shared.fanout.nodes.len(),
+        }
+    }
+
+    /// Sends the release, and lets the next calls ask. The next call of this manager enters the lists of the nodes by it,
+    /// if it can. Returns the end of the wait for the answers.
+    fn send_release(
+        &self,
+        round: &Arc<Pending<ReleaseRound>>,
+        reached: NodeSet,
+        keep: Duration,
+        began: Tick,
+    ) -> Tick {
+        let ManagerState { fanout, queues, .. } = &*self.shared;
+        let commands = &self.spec.commands;
         let next = queues.pass_on(commands, self.id, |next| {
             let (owner, entering) = next.enter_by_release(fanout, self.token.get(), reached)?;
             queues.owners.insert(owner, next);
@@ -446,7 +481,7 @@ impl HoldInner {
         };
         let release = Broadcast::release(self.release_command(update), reached, keep);
         // No node refuses it.
-        drop(fanout.enqueue(release.answered_to(Some(&round)), time::tick()));
+        drop(fanout.enqueue(release.answered_to(Some(round)), time::tick()));
         let deadline = time::deadline(fanout.response_timeout);
         fanout.yield_to_a_crowd();
         fanout.flush(reached);
@@ -460,27 +495,7 @@ impl HoldInner {
         } else {
             queues.end_hold(commands, self.id);
         }
-        let end = round.wait(deadline);
-        drop(round_ticket);
-        if end.lost {
-            let lost = self.lost_by(LostReason::Gone);
-            self.record_end(Err(lost.reason));
-            self.notify(&lost, listeners);
-            return Err(lost.into());
-        }
-        self.record_end(Ok(end.enough));
-        if end.enough {
-            return Ok(Released {
-                confirmed: end.confirmed,
-                nodes,
-            });
-        }
-        let err = ReleaseError::NotConfirmed {
-            confirmed: end.confirmed,
-            nodes: fanout.report(round.rows()),
-        };
-        debug!(fanout.journal, "{:?}: {err}", self.spec.name);
-        Err(err)
+        deadline
     }
 
     /// Includes a raised token: it may have missed the node that must keep it.
