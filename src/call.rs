@@ -586,7 +586,7 @@ impl Call {
         });
         let queued = asked.ballot.queued();
         let keeps_place = pause::keeps_its_place(why);
-        let take_back = self.take_back(&lost.rows, keeps_place, view, now.tick);
+        let take_back = self.take_back(&lost, keeps_place, view, now.tick);
         self.has_no_place = self.waits() && !keeps_place;
         self.plan(&lost, queued, enters, view, now);
         // The wait for other calls of this manager is no outage.
@@ -630,7 +630,7 @@ impl Call {
     /// grants, to claim the rest. `stays`: the call keeps its place in the lists.
     fn take_back(
         &mut self,
-        rows: &[NodeAnswer],
+        lost: &Lost,
         stays: bool,
         view: &impl View,
         now: Tick,
@@ -639,27 +639,14 @@ impl Call {
         let waits = self.waits();
         let granted = asked.votes().nodes_with(Answer::is_granted);
         let reached = owner.reached.union(asked.reached);
-        let mut to = reached;
-        let mut grants = 0_usize;
-        let mut may_have_granted = NodeSet::default();
-        for (node, answer) in (0..).map(NodeId::new).zip(rows) {
-            match answer {
-                NodeAnswer::Granted
-                | NodeAnswer::GrantedBehind
-                | NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => {
-                    grants = grants.saturating_add(1);
-                    may_have_granted.insert(node);
-                }
-                // Only these answers prove that no key of ours is there. An entry may be.
-                NodeAnswer::Held { .. } | NodeAnswer::HeldByReaders { .. } if !waits => {
-                    to.remove(node);
-                }
-                NodeAnswer::Pending | NodeAnswer::Failed(_) if asked.reached.contains(node) => {
-                    may_have_granted.insert(node);
-                }
-                _ => {}
-            }
-        }
+        let grants = lost.grants();
+        let may_have_granted = grants.union(lost.unanswered().both(asked.reached));
+        // Only a refusal proves that no key of ours is there. An entry may be.
+        let to = if waits {
+            reached
+        } else {
+            reached.without(lost.refusals())
+        };
         // No node got the command. While servers are slow, a release for each such round would slow them down further. A
         // hand-over lasts for a second.
         let is_unsent = asked.reached.is_empty();
@@ -692,7 +679,7 @@ impl Call {
         Some(TakeBack {
             owner: owner.token,
             to,
-            grants,
+            grants: grants.len(),
             above: proposal,
             stays,
         })

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{NodeAnswer, NodeFailure, RoundLoss};
+use crate::ids::{NodeId, NodeSet};
 use crate::logic::{pause, quorum};
 use crate::time::Tick;
 
@@ -16,6 +17,32 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
+    fn nodes_with(&self, answers: impl Fn(&NodeAnswer) -> bool) -> NodeSet {
+        let rows = (0..).map(NodeId::new).zip(&self.rows);
+        rows.filter(|it| answers(it.1)).map(|it| it.0).collect()
+    }
+
+    /// Nodes with a grant, also with one that does not count.
+    pub(super) fn grants(&self) -> NodeSet {
+        self.nodes_with(|it| match it {
+            NodeAnswer::Failed(failure) => matches!(failure, NodeFailure::Quarantined { .. }),
+            answer => answer.is_granted(),
+        })
+    }
+
+    pub(super) fn refusals(&self) -> NodeSet {
+        self.nodes_with(|it| {
+            matches!(
+                it,
+                NodeAnswer::Held { .. } | NodeAnswer::HeldByReaders { .. }
+            )
+        })
+    }
+
+    pub(super) fn unanswered(&self) -> NodeSet {
+        self.nodes_with(|it| matches!(it, NodeAnswer::Pending | NodeAnswer::Failed(_)))
+    }
+
     /// Whether possibly no call got the lock: some nodes granted it to this call, the others to other calls.
     pub(super) fn is_undecided(&self) -> bool {
         match self.why {
