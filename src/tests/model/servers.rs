@@ -179,8 +179,10 @@ pub(super) struct Acquire<N> {
     pub(super) proposal: N,
     /// The end of what is granted.
     pub(super) until: N,
-    /// How it waits where it is refused.
+    /// The waiting call.
     pub(super) member: Option<Member<N>>,
+    /// Whether it enters the list where it is refused.
+    pub(super) enters: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -161,6 +161,7 @@ impl<const A: usize> World<A> {
                     proposal: number,
                     until: 0,
                     member: None,
+                    enters: false,
                 };
                 let before = *server;
                 let said = server.acquire(&mut Turn::of(mistake), acquire).into();

@@ -247,6 +247,7 @@ impl<const A: usize> World<A> {
                     proposal: self.proposals[me],
                     until: 0,
                     member: None,
+                    enters: false,
                 };
                 node.server.acquire(turn, acquire).into()
             }

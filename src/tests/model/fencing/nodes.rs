@@ -127,6 +127,7 @@ impl<const A: usize> World<A> {
             proposal: state.attempts[me].proposal,
             until: 0,
             member: None,
+            enters: false,
         };
         let node = &mut state.nodes[node];
         let was_free = node.server.is_free(0);

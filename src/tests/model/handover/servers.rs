@@ -149,6 +149,7 @@ impl World {
             proposal,
             until: self.server_time(s) + self.ttl,
             member: Some(me),
+            enters: true,
         };
         let stands = self.servers[s].stored.has(0, me.owner);
         let (reply, writer) = self.run(s, |stored, turn| stored.acquire(turn, acquire));

@@ -142,6 +142,7 @@ impl<const A: usize> World<A> {
                     proposal,
                     until: 1,
                     member: None,
+                    enters: false,
                 };
                 server.acquire(&mut Turn::of(mistake), acquire).into()
             }

@@ -337,12 +337,13 @@ impl<F: Form> Beside<F> {
         };
         let raised = is_raised.then_some(token);
         let mut stay = None;
+        let enters = random.u8(..8) != 0;
         let sent = match command {
             Command::Acquire => {
                 let policy = QueuePolicy {
                     since: self.since[me],
                     entry: F::HAS_LISTS.then(|| self.entry(me)),
-                    enters: true,
+                    enters,
                 };
                 commands.acquire(own, real_life(LIFE), token, &policy)
             }
@@ -405,6 +406,7 @@ impl<F: Form> Beside<F> {
                     proposal: number,
                     until: (self.time + LIFE).into(),
                     member: self.member(me),
+                    enters,
                 },
             ))),
             Command::Raise => Some(Answer::Raise(self.server.raise(

@@ -91,8 +91,10 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             owner,
             proposal,
             member,
+            enters,
             ..
         } = acquire;
+        let entering = member.filter(|_| enters);
         let counter = self.counter(names, turn.mistake);
         if turn.is_too_far(proposal) && counter.into() + 1 < proposal.into() {
             let counter = counter.into();
@@ -126,11 +128,11 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             }
         }
         let lock = names[which];
-        if let Some(me) = member {
+        if let Some(me) = entering {
             self.enter(turn, lock, me);
         }
         let place = Some(which).filter(|_| 1 < names.len());
-        self.held(lock, counter, place, member.is_some())
+        self.held(lock, counter, place, entering.is_some())
     }
 
     /// Sets keys and counters. Answers the counter, or end of a quarantine, that the proposal is not above.
@@ -171,8 +173,10 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             proposal,
             until,
             member,
+            enters,
             ..
         } = acquire;
+        let entering = member.filter(|_| enters);
         let mistake = turn.mistake;
         let stands = self.has(0, owner);
         let is_far = turn.is_too_far(proposal);
@@ -192,10 +196,10 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             _ => false,
         };
         if is_ahead || self.owner(0).is_some() {
-            if let Some(me) = member {
+            if let Some(me) = entering {
                 self.enter(turn, 0, me);
             }
-            return self.held(0, counter, None, member.is_some());
+            return self.held(0, counter, None, entering.is_some());
         }
         let is_lost = self.is_lost(counter, mistake);
         if is_lost && is_far {
@@ -226,8 +230,10 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             owner,
             proposal,
             member,
+            enters,
             ..
         } = acquire;
+        let entering = member.filter(|_| enters);
         let order = || (0..K).map(|it| (it + first) % K);
         let mut chosen = order().filter(|it| self.has(*it, owner)).last();
         let wanted = chosen.or_else(|| order().find(|it| self.is_free(*it)));
@@ -249,14 +255,14 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             }
         }
         let Some(slot) = chosen else {
-            if let Some(me) = member {
+            if let Some(me) = entering {
                 self.enter(turn, 0, me);
             }
             let counter = match turn.mistake {
                 Mistake::RefusalShowsNoCounter => N::default(),
                 _ => self.counter(ALL, turn.mistake),
             };
-            return self.held(0, counter, None, member.is_some());
+            return self.held(0, counter, None, entering.is_some());
         };
         let counter = self.grant(acquire, ALONE[slot], turn.mistake);
         AcquireReply::Slot {
