@@ -224,6 +224,14 @@ fn asks_at_once(call: &Call) -> bool {
     call.next_try().is_none()
 }
 
+/// For the models.
+impl Call {
+    /// Nodes whose hand-overs count as votes.
+    pub(crate) fn nodes_that_handed_over(&self) -> NodeSet {
+        self.hand_overs.votes.iter().map(|it| it.0).collect()
+    }
+}
+
 #[test]
 fn a_call_that_ends_leaves_the_lists_that_it_has_entered_by_a_release() {
     let mut call = Call::new(terms());

@@ -1,11 +1,13 @@
-//! A release hands the lock over: random walks through that protocol, with the shipped rounds, quarantines, and the shipped
-//! machine of a held lock.
+//! A release hands the lock over: random walks through that protocol, with the shipped machines of
+//! a call and of a held lock.
 //!
 //! Four clients compete on three or five servers: as writers of one name, as readers and writers, for one or several names,
 //! or for the permits of a semaphore. A server that frees a lock gives it to the first waiting call for a short *first
 //! life*, and pushes that to its client. The client counts the push as the server's vote for its last ask.
 //!
-//! Clients act at random: they claim, yield, leave, extend, renew and release at any time, so nothing here rests on timers.
+//! The clients are [`Call`] and [`Hold`]. The model brings them views, answers and pushes, at any
+//! time. Clients stop between any two steps. They leave, extend, renew and release at random.
+//!
 //! Connections keep the order of commands. After a break the server may still execute a part of them, at any later time.
 //! Pushes of a cluster's bus come in any order ([`World::in_order`]). Clients stop and crash. Servers hang, restart without
 //! data, lose all data or one counter, get a longer quarantine, or have their clock set forward.
@@ -14,13 +16,12 @@
 //!
 //! Checked: see [`Violation`]. Each [`Flaw`] leaves out one rule; `mistakes` has a world for each that shows it.
 //!
-//! Left out: the grace before a claim and the quarter of a first life before a win, which only forbid; servers' clocks with
-//! different rates, several calls of one client, failover. Counters are lost alone only where pushes are in
-//! order: otherwise an old push looks young. Steps of clocks are checked for clients that have seen the clock before.
+//! Left out: servers' clocks with different rates, tries, waiting calls beside a hold of their
+//! client, failover. Counters are lost alone only where pushes are in order: otherwise an old push
+//! looks young. Steps of clocks are checked for clients that have seen the clock before.
 //!
-//! Two rules are more precise here than a vote by an answer needs. A push shows the server's clock, as an answer does
-//! ([`Flaw::PushShowsNoClock`]). The end of a quarantine still bars an older ask if it was over when the server was synced
-//! ([`Flaw::ForgetsEndSeenLate`]).
+//! [`Call`]: crate::call::Call
+//! [`Hold`]: crate::hold::Hold
 #![allow(clippy::print_stdout, reason = "for who reads a test")]
 
 mod calls;
@@ -28,6 +29,7 @@ mod clients;
 mod holders;
 mod mistakes;
 mod network;
+mod planted;
 mod servers;
 mod walks;
 
@@ -35,7 +37,7 @@ use std::collections::VecDeque;
 
 use fastrand::Rng;
 
-use self::calls::Client;
+use self::clients::Client;
 use self::network::Line;
 use self::servers::Server;
 use super::servers::{
@@ -44,9 +46,10 @@ use super::servers::{
 };
 use super::*;
 use crate::answer::{AcquireReply, Answer, ExtendReply};
+use crate::config::Margin;
 use crate::ids::NodeSet;
-use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
-use crate::logic::token;
+use crate::logic::acquire_round::Rule;
+use crate::logic::{lease, token};
 use crate::time::{Now, Tick};
 
 const SERVERS_MAX: usize = 5;
@@ -57,6 +60,10 @@ const LOCKS: usize = 2;
 const FAR: u64 = 1 << 40;
 /// The time at which a world begins: longer than any quarantine.
 const BEGIN: u64 = 1_000;
+const NO_MARGIN: Margin = Margin {
+    share: 0.0,
+    fixed: Duration::ZERO,
+};
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Violation {
@@ -72,6 +79,8 @@ enum Violation {
     Orphan,
     /// A counter is far ahead of all clocks of servers.
     FarAhead,
+    /// A call wins a lock that is over.
+    WonNothing,
 }
 
 /// What calls want.
@@ -101,9 +110,9 @@ enum Flaw {
     GrantOutlivesAsk,
     /// Answers to earlier asks count.
     AnswersToEarlierAsks,
-    /// Pushes with different tokens make a majority.
+    /// Pushes with different tokens make a majority, with the first one.
     MixesTokens,
-    /// Pushes and answers together make a majority.
+    /// A server that has accepted the last ask counts like one that pushes.
     MixesAnswers,
     /// A call that yields keeps its owner token.
     ReusesOwner,
@@ -137,9 +146,9 @@ enum Flaw {
     ReadersNotCompared,
     /// A push of one name counts for all that the call wants.
     HoldsWithOneName,
-    /// Pushes of different permits make a majority.
+    /// Pushes of permits make a majority, also of different ones.
     MixesPermits,
-    /// A push does not show the server's clock.
+    /// A push counts whatever it shows of the server's clock.
     PushShowsNoClock,
     /// A client does not quarantine a server after a step of its clock.
     IgnoresSteps,
@@ -162,6 +171,8 @@ enum Event {
     /// A push read by a call with several names.
     NamePushed,
     Yield,
+    /// A call enters the lists by the release of its client's lock.
+    Enter,
     Leave,
     Extension,
     /// A missing key was set.
@@ -187,6 +198,7 @@ const EVENTS: [Event; Event::Crash as usize + 1] = [
     Event::NameHandedOn,
     Event::NamePushed,
     Event::Yield,
+    Event::Enter,
     Event::Leave,
     Event::Extension,
     Event::Set,
@@ -249,7 +261,11 @@ struct World {
     /// The beginning, on the clock for waiting.
     start: Tick,
     now: u64,
+    /// Milliseconds between two times of the world: a first life is a second.
+    unit: u64,
     ttl: u64,
+    /// How long calls wait for answers.
+    patience: u64,
     /// The life of a lock that is handed over.
     first_life: u64,
     /// Clients propose the time; otherwise any small number.
@@ -264,9 +280,9 @@ struct World {
     slowness: u32,
     /// One in so many pushes that are under way arrives.
     disorder: u32,
-    /// One in so many waiting calls asks without a cause.
+    /// How long calls wait before they ask without a cause.
     calm: u32,
-    /// One in so many asks comes from a clock that is far ahead.
+    /// One in so many steps comes from a clock that is far ahead.
     wrong_clocks: u32,
     servers: Vec<Server>,
     /// Of each client to each server.
@@ -287,13 +303,19 @@ impl World {
         let mut random = Rng::with_seed(seed);
         let mut pick = |rates: &[u32]| rates[random.usize(..rates.len())];
         let when = |is_so: bool, rate: u32| if is_so { rate } else { 0 };
-        let has_slow_pushes = pick(&[0, 0, 0, 1]) == 1;
+        // Of these, most worlds show nothing.
+        let needs_old_pushes = flaw == Flaw::CountsReadersInAnyOrder;
+        let needs_breaks = flaw == Flaw::ReusesOwner;
+        let has_slow_pushes = pick(&[0, 0, 0, 1]) == 1 || needs_old_pushes;
         let in_order = !has_slow_pushes && pick(&[0, 1, 1]) == 1;
         let loses = !has_slow_pushes && pick(&[0, 1]) == 1;
         let steps = !has_slow_pushes && !loses && pick(&[0, 1, 1]) == 1;
         let forgets = in_order && !loses && pick(&[0, 1]) == 1;
         let faults = Faults {
-            breaks: when(!has_slow_pushes, pick(&[0, 10, 60, 300])),
+            breaks: match pick(&[0, 10, 60, 300]) {
+                _ if needs_breaks => 5,
+                rate => when(!has_slow_pushes, rate),
+            },
             crashes: when(!has_slow_pushes && !steps, pick(&[0, 30, 150])),
             stops: pick(&[0, 5, 30]),
             hangs: pick(&[0, 15, 60]),
@@ -302,12 +324,13 @@ impl World {
             counters: when(forgets, pick(&[1, 5, 30, 150])),
             clock_steps: when(steps, pick(&[15, 50, 150])),
         };
-        let good_clocks = loses || pick(&[0, 1]) == 1;
+        let good_clocks = (loses || pick(&[0, 1]) == 1) && !needs_old_pushes;
         let servers = pick(&[3, 3, 3, 5]) as usize;
         let active = pick(&[2, 3, 4]) as usize;
         let slowness = pick(&[1, 2, 6]);
         let disorder = pick(&[1, 3, 12]);
         let calm = pick(&[1, 4, 20]);
+        let patience = pick(&[5, 15, 60]).into();
         let ttl = random.u64(40..120);
         let first_life = random.u64(8..48).min(ttl);
         let mut world = World {
@@ -316,7 +339,9 @@ impl World {
             faults,
             start: crate::time::tick(),
             now: BEGIN,
+            unit: 0,
             ttl,
+            patience,
             first_life: match flaw {
                 Flaw::FirstLifeAboveQuarantine => first_life + 3 * ttl,
                 _ => first_life,
@@ -348,6 +373,11 @@ impl World {
             world.calm = 1;
             world.first_life = 8 + world.first_life - first_life;
         }
+        let life = match flaw {
+            Flaw::FirstLifeAboveQuarantine => world.first_life - 3 * ttl,
+            _ => world.first_life,
+        };
+        world.unit = lease::millis(lease::FIRST_LIFE).div_ceil(life);
         world.servers = (0..servers).map(|_| Server::old(ttl)).collect();
         for _ in 0..CLIENTS {
             let client = world.new_client();
@@ -380,25 +410,23 @@ impl World {
         self.last_id
     }
 
+    fn span(&self, time: u64) -> Duration {
+        Duration::from_millis(self.unit * time)
+    }
+
     fn tick(&self, time: u64) -> Tick {
-        self.start + span(time)
+        self.start + self.span(time)
+    }
+
+    fn moment(&self) -> Moment {
+        at(1_000_000 * self.unit * self.now)
     }
 
     fn clocks(&self) -> Now {
         Now {
-            moment: at(self.now),
+            moment: self.moment(),
             tick: self.tick(self.now),
         }
-    }
-
-    /// The token that a client proposes after it was shown a counter.
-    fn propose(&mut self, seen: u64) -> u64 {
-        let time = if self.good_clocks {
-            self.now
-        } else {
-            self.random.u64(1..9)
-        };
-        token::propose(time, seen).unwrap()
     }
 
     fn violate(&mut self, violation: Violation) {
@@ -415,22 +443,4 @@ impl World {
     fn orders_tokens(&self) -> bool {
         self.faults.counters == 0
     }
-}
-
-fn span(time: u64) -> Duration {
-    Duration::from_millis(time)
-}
-
-fn at(time: u64) -> Moment {
-    super::at(1_000_000 * time)
-}
-
-fn held(counter: u64, which: usize) -> Answer {
-    Answer::Acquire(AcquireReply::Held {
-        counter,
-        left: None,
-        queued: true,
-        holder: None,
-        which: Some(which as u8),
-    })
 }

@@ -101,8 +101,6 @@ pub(super) enum Mistake {
     ReadersPassWriters,
     /// A reader that finds the lock free offers its proposal unchecked.
     OffersUnchecked,
-    /// The refusal of a semaphore shows no counter.
-    RefusalShowsNoCounter,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -202,8 +200,10 @@ pub(super) struct Release<N> {
     pub(super) raised: N,
     /// Offered to the next owner.
     pub(super) next: N,
-    /// The call that stays, and the lock in whose list.
+    /// The call that stays or enters, and the lock in whose list.
     pub(super) stay: Option<(usize, Member<N>)>,
+    /// Nothing is handed over to that call, or to calls behind it.
+    pub(super) yields: bool,
 }
 
 impl<N: Number> Release<N> {
@@ -214,6 +214,7 @@ impl<N: Number> Release<N> {
             raised: N::default(),
             next: N::default(),
             stay: None,
+            yields: false,
         }
     }
 }

@@ -1,11 +1,181 @@
-//! What a client does until its call holds: with what it reads, and of its own accord.
+//! A client: its process, its view of each server, and what a message of a server counts for.
 
-use super::calls::{Ask, Call, Client, Known, Phase, Push, node, until};
-use super::holders::Won;
-use super::network::{Command, Message};
+use std::cell::Cell;
+
+use super::calls::Attempt;
+use super::network::{Command, Message, Push, Round};
 use super::servers::Stamp;
 use super::*;
-use crate::logic::quarantines::VoteKind;
+use crate::call;
+use crate::error::QuarantineReason;
+use crate::hold;
+use crate::ids::{OwnerToken, RecordVersion};
+use crate::inspection::SecretValue;
+use crate::logic::quarantines::{QuarantineStart, Quarantines, VoteKind};
+use crate::logic::quorum;
+use crate::wire::HandedOver;
+
+pub(super) struct Client {
+    /// Of its process.
+    pub(super) id: u64,
+    /// No server pushes to it.
+    pub(super) polls: bool,
+    pub(super) stopped_until: u64,
+    /// The longest that records have shown.
+    pub(super) max_ttl: u64,
+    pub(super) known: [Known; SERVERS_MAX],
+    pub(super) attempt: Option<Attempt>,
+    /// Owner tokens that were released.
+    pub(super) earlier: Vec<u64>,
+}
+
+/// A server, as a client sees it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    quarantines: Quarantines,
+    /// The steps of its clock that it has shown. The client knew the clock before the world began.
+    clock_steps: u32,
+    stepped_at: Option<Tick>,
+    /// The first sync with the present record.
+    synced_at: Option<Tick>,
+}
+
+/// All that a step of a call or a hold looks at.
+pub(super) struct View {
+    known: [Known; SERVERS_MAX],
+    max_ttl: Duration,
+    servers: usize,
+    connected: NodeSet,
+    notifying: usize,
+    pub(super) time: u64,
+    timeout: Duration,
+    pause: Duration,
+    random: f64,
+    has_turn: bool,
+    is_stopped: bool,
+    /// Whether a call that yields keeps its owner, and that owner.
+    reuses: bool,
+    only_owner: Cell<Option<u64>>,
+    /// The last number that was used.
+    pub(super) last_id: Cell<u64>,
+}
+
+impl View {
+    fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        (0..self.servers).map(node)
+    }
+
+    /// Whether a majority can announce hand-overs.
+    pub(super) fn is_notified(&self) -> bool {
+        quorum(self.servers) <= self.notifying
+    }
+
+    fn quarantine(&self, node: NodeId, asked: Tick) -> Option<NodeFailure> {
+        self.known[node.index()].quarantine(VoteKind::Grant, asked, self.max_ttl)
+    }
+}
+
+impl call::steps::View for View {
+    fn time_for_all(&self, _at: Moment) -> Option<u64> {
+        Some(self.time)
+    }
+
+    fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
+        let of_these = self.nodes().filter(|it| nodes.contains(*it));
+        of_these
+            .filter_map(|it| Some((it, self.quarantine(it, asked)?)))
+            .collect()
+    }
+
+    fn notifying(&self) -> usize {
+        self.notifying
+    }
+
+    fn deadline(&self, now: Tick) -> Tick {
+        now + self.timeout
+    }
+
+    fn outage(&self) -> Option<Tick> {
+        None
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    fn take_turn(&self) -> Option<Duration> {
+        self.has_turn.then_some(Duration::ZERO)
+    }
+
+    fn draw(&self) -> Result<OwnerToken, String> {
+        let next = self.last_id.get() + 1;
+        self.last_id.set(next);
+        let only = self.only_owner.get().unwrap_or(next);
+        if self.reuses {
+            self.only_owner.set(Some(only));
+        }
+        Ok(owner_token(only))
+    }
+
+    fn random(&self) -> f64 {
+        self.random
+    }
+}
+
+impl hold::Servers for View {
+    fn voting(&self, now: Tick) -> NodeSet {
+        let votes = |it: &NodeId| self.quarantine(*it, now).is_none();
+        self.connected.both(self.nodes().filter(votes).collect())
+    }
+
+    fn settable(&self, now: Tick) -> NodeSet {
+        let may_set = |it: &NodeId| {
+            let quarantines = &self.known[it.index()].quarantines;
+            quarantines.may_set(now, Some(self.max_ttl))
+        };
+        self.nodes().filter(may_set).collect()
+    }
+
+    fn has_stepped(&self, node: NodeId, since: Tick) -> bool {
+        let stepped_at = self.known[node.index()].stepped_at;
+        stepped_at.is_some_and(|it| since <= it)
+    }
+
+    fn time_for_all(&self, _now: Moment) -> Option<u64> {
+        Some(self.time)
+    }
+
+    fn pause(&self, left: Duration, _now: Tick) -> Duration {
+        self.pause.min(left)
+    }
+}
+
+impl Known {
+    fn quarantine(&self, kind: VoteKind, asked: Tick, max_ttl: Duration) -> Option<NodeFailure> {
+        let remaining = self
+            .quarantines
+            .quarantine_remaining(kind, asked, Some(max_ttl));
+        remaining.map(|(left, why)| NodeFailure::Quarantined { left, why })
+    }
+
+    /// An answer shows the server's clock.
+    fn show_clock(&mut self, stamp: Stamp, seen: Tick) {
+        if self.clock_steps < stamp.clock_steps {
+            self.clock_steps = stamp.clock_steps;
+            self.quarantines.step(seen);
+            self.stepped_at = Some(seen);
+        }
+    }
+}
+
+pub(super) fn node(s: usize) -> NodeId {
+    NodeId::new(s as u8)
+}
+
+/// The token of an owner that servers know by this number.
+pub(super) fn owner_token(number: u64) -> OwnerToken {
+    OwnerToken::of_value(format!("{number:032x}").as_bytes()).unwrap()
+}
 
 impl World {
     pub(super) fn new_client(&mut self) -> Client {
@@ -15,433 +185,178 @@ impl World {
             stopped_until: 0,
             max_ttl: self.ttl,
             known: [Known::default(); SERVERS_MAX],
-            call: None,
+            attempt: None,
             earlier: vec![],
         }
     }
 
-    pub(super) fn call(&mut self, c: usize) -> &mut Call {
-        self.clients[c].call.as_mut().unwrap()
+    /// What a client sees now.
+    pub(super) fn view(&mut self, c: usize) -> View {
+        let servers = self.servers.len();
+        let is_connected = |s: &usize| self.record_version(c, *s).is_some();
+        let connected: NodeSet = (0..servers).filter(is_connected).map(node).collect();
+        let client = &self.clients[c];
+        let attempt = client.attempt.as_ref();
+        let reuses = self.flaw == Flaw::ReusesOwner;
+        let owner = attempt.map(Attempt::owner).filter(|it| reuses && *it != 0);
+        View {
+            known: client.known,
+            max_ttl: self.span(client.max_ttl),
+            servers,
+            connected,
+            notifying: if client.polls { 0 } else { connected.len() },
+            reuses,
+            only_owner: Cell::new(owner),
+            is_stopped: attempt.is_some_and(|it| it.is_stopped),
+            last_id: Cell::new(self.last_id),
+            timeout: self.span(self.patience),
+            pause: self.span(2),
+            time: if self.one_in(self.wrong_clocks) {
+                FAR
+            } else {
+                self.time_for_all()
+            },
+            random: self.random.f64(),
+            has_turn: !self.one_in(8),
+        }
+    }
+
+    /// What a client takes for the time of all servers.
+    fn time_for_all(&mut self) -> u64 {
+        if self.good_clocks {
+            self.now
+        } else {
+            self.random.u64(1..9)
+        }
+    }
+
+    /// Offers the next owner a token above this one.
+    pub(super) fn offer(&mut self, above: u64) -> u64 {
+        let time = self.time_for_all();
+        token::propose(time, above).unwrap_or_default()
     }
 
     /// A client reads a message.
     pub(super) fn read(&mut self, c: usize, s: usize, message: Message, stamp: Stamp) {
         self.show(format_args!("{c} reads {message:?} of n{s}"));
+        if let Message::Push(push) = message {
+            let notice = self.judge_push(c, s, &push, stamp);
+            return self.on_push(c, s, push, notice, stamp);
+        }
         let now = self.tick(self.now);
-        let is_push = matches!(message, Message::Push(_));
-        let hides_clock = self.flaw == Flaw::PushShowsNoClock && is_push;
-        let client = &mut self.clients[c];
-        if !hides_clock && self.flaw != Flaw::IgnoresSteps {
-            client.known[s].show_clock(stamp, now);
+        if self.flaw != Flaw::IgnoresSteps {
+            self.clients[c].known[s].show_clock(stamp, now);
         }
         match message {
-            Message::Synced(record_version, record) => {
-                self.lines[c][s].record_version = Some(record_version);
-                client.max_ttl = client.max_ttl.max(record.max_ttl);
-                let served = span(self.now - record.since.unwrap_or(0));
-                client.known[s].synced(now, served, span(client.max_ttl), self.flaw);
-            }
+            Message::Synced(record_version, record) => self.on_synced(c, s, record_version, record),
             Message::Reply(tag, answer) => {
                 if answer == Answer::Changed {
                     self.lines[c][s].record_version = None;
                     let sync_record = self.sync_command(c);
                     self.send(c, s, sync_record);
                 }
-                self.on_answer(c, s, tag, answer, stamp);
-            }
-            Message::Push(push) => self.on_push(c, s, push, stamp),
-        }
-    }
-
-    fn on_answer(&mut self, c: usize, s: usize, tag: u64, answer: Answer, stamp: Stamp) {
-        let now = at(self.now);
-        let Some(call) = &self.clients[c].call else {
-            return;
-        };
-        if call.ask.tag != tag && matches!(call.phase, Phase::Holding(_)) {
-            return self.on_extended(c, s, tag, answer, stamp);
-        }
-        let sent = call.ask.sent;
-        let answer = match answer {
-            Answer::Changed => FAILED,
-            grant if grant.is_granted() && !self.may_vote(c, s, VoteKind::Grant, sent) => FAILED,
-            answer => answer,
-        };
-        let is_early = sent < stamp.counts_from && answer.is_granted();
-        let notices = self.random.bool();
-        let is_acquire = matches!(answer, Answer::Acquire(_));
-        let any_ask = self.flaw == Flaw::AnswersToEarlierAsks && is_acquire;
-        let call = self.call(c);
-        let is_own = match &call.phase {
-            Phase::Asking => call.ask.tag == tag,
-            Phase::Raising { tag: own, .. } => *own == tag,
-            Phase::Holding(_) => {
-                call.ask.ballot.on_late_vote(node(s), answer);
-                if is_early {
-                    self.violate(Violation::CountedInQuarantine);
-                }
-                self.step_hold(c, |_, _, _| ());
-                return;
-            }
-        };
-        if is_own && notices {
-            call.seen = call.seen.max(answer.counter().unwrap_or(0));
-        }
-        if is_own && let Some(which) = answer.which() {
-            call.waits_for = usize::from(which);
-        }
-        match &mut call.phase {
-            Phase::Asking if is_own || any_ask => {
-                let step = call.ask.ballot.on_vote(node(s), answer, now);
-                if is_early && step != Step::Late {
-                    self.violate(Violation::CountedInQuarantine);
-                }
-                match step {
-                    Step::Decided(end) => self.conclude_ask(c, end),
-                    Step::Wait | Step::Late => self.count_pushes(c),
+                let answer = self.judge(c, s, tag.sent, answer);
+                match tag.round {
+                    Round::Call(round) => self.on_answer(c, s, tag, round, answer, stamp),
+                    Round::Hold(round) => self.on_extended(c, s, tag, round, answer, stamp),
                 }
             }
-            Phase::Raising { ballot, locks, .. } if is_own => {
-                let locks = *locks;
-                let step = ballot.on_vote(node(s), answer, now);
-                let gone = ballot.votes().nodes_with(Answer::is_gone);
-                if let Step::Decided(AcquireEnd::Won { token }) = step {
-                    let until = until(sent, self.ttl).unwrap();
-                    self.hold(
-                        c,
-                        Won {
-                            token,
-                            locks,
-                            until,
-                            road: Event::HoldByRaise,
-                            pushed: None,
-                            gone,
-                        },
-                    );
-                }
-            }
-            _ => {}
+            Message::Push(_) => {}
         }
     }
 
-    /// No answer will come from this server.
-    pub(super) fn fail(&mut self, c: usize, s: usize) {
-        let now = at(self.now);
-        if let Some(call) = &mut self.clients[c].call
-            && let Phase::Asking = call.phase
-            && let Step::Decided(end) = call.ask.ballot.on_vote(node(s), FAILED, now)
-        {
-            self.conclude_ask(c, end);
+    fn on_synced(&mut self, c: usize, s: usize, record_version: u64, record: Record) {
+        let seen = self.tick(self.now);
+        let line = &mut self.lines[c][s];
+        let is_new = line.record_version.replace(record_version) != Some(record_version);
+        let served = self.span(self.now - record.since.unwrap_or(0));
+        let max_ttl = self.clients[c].max_ttl.max(record.max_ttl);
+        let length = self.span(max_ttl);
+        let client = &mut self.clients[c];
+        client.max_ttl = max_ttl;
+        let known = &mut client.known[s];
+        if is_new {
+            known.synced_at = Some(seen);
         }
-        self.fail_extensions(c, s);
+        let began = QuarantineStart {
+            seen,
+            served,
+            why: QuarantineReason::Restarted,
+        };
+        known.quarantines.begin(began, length);
     }
 
-    fn conclude_ask(&mut self, c: usize, end: AcquireEnd) {
-        let ttl = self.ttl;
-        let call = self.call(c);
-        let locks = match (call.wants, call.ask.ballot.slot()) {
-            (Wants::Permit(_), Some(slot)) => ALONE[usize::from(slot)],
-            (wants, _) => wants.locks(),
-        };
-        let road = match call.ask.is_claim {
-            true => Event::HoldByClaim,
-            false => Event::HoldByAsk,
-        };
-        let until = until(call.ask.sent, ttl).unwrap();
-        match end {
-            AcquireEnd::Won { token } => self.hold(
-                c,
-                Won {
-                    token,
-                    locks,
-                    until,
-                    road,
-                    pushed: None,
-                    gone: NodeSet::default(),
-                },
-            ),
-            AcquireEnd::Raise { token } => self.send_raise(c, token, locks),
-            AcquireEnd::Lost(_) => {}
-        }
+    /// Whether what was asked of a server at that time counts, or why not.
+    fn quarantine(&self, c: usize, s: usize, kind: VoteKind, asked: u64) -> Option<NodeFailure> {
+        let client = &self.clients[c];
+        client.known[s].quarantine(kind, self.tick(asked), self.span(client.max_ttl))
     }
 
-    fn send_raise(&mut self, c: usize, token: u64, locks: Locks) {
-        let tag = self.fresh();
-        let now = at(self.now);
-        let ttl = self.ttl;
-        let servers = self.servers.len();
-        let call = self.call(c);
-        call.seen = call.seen.max(token);
-        let granted = call.ask.ballot.votes().nodes_with(Answer::is_granted);
-        let round = RaiseRound::new(call.wants.rule(), token, until(call.ask.sent, ttl));
-        let ballot = Ballot::new(servers, round);
-        call.phase = Phase::Raising { tag, locks, ballot };
-        let caller = call.caller();
-        for s in 0..servers {
-            let command = Command::Raise { tag, caller, token };
-            let is_sent = granted.contains(node(s)) && self.send(c, s, command);
-            if !is_sent && let Phase::Raising { ballot, .. } = &mut self.call(c).phase {
-                let _ = ballot.on_vote(node(s), FAILED, now);
-            }
-        }
+    /// The vote in an answer.
+    fn judge(&self, c: usize, s: usize, sent: u64, answer: Answer) -> Answer {
+        let is_set = answer == Answer::Extend(ExtendReply::Healed);
+        let kind = match &answer {
+            Answer::Changed => return FAILED,
+            it if it.is_extended() && self.flaw == Flaw::ExtendsInQuarantine => return answer,
+            it if it.is_granted() => VoteKind::Grant,
+            _ if is_set && self.flaw != Flaw::CountsSetAsKept => VoteKind::Grant,
+            it if it.is_extended() => VoteKind::Extension,
+            _ => return answer,
+        };
+        let barred = self.quarantine(c, s, kind, sent);
+        barred.map_or(answer, Answer::Failed)
     }
 
-    /// Rule 8.
-    fn on_push(&mut self, c: usize, s: usize, push: Push, stamp: Stamp) {
-        let earlier = &self.clients[c].earlier;
-        let is_earlier = self.flaw == Flaw::CountsEarlierOwners && earlier.contains(&push.owner);
-        let call = self.clients[c].call.as_ref();
-        let Some(call) = call.filter(|call| call.owner == push.owner || is_earlier) else {
-            return self.release_unknown(c, s, push.owner);
-        };
-        let sent = call.ask.sent;
-        let may_vote = match self.flaw {
-            Flaw::IgnoresQuarantine => true,
-            Flaw::JudgesQuarantineWhenRead => self.may_vote(c, s, VoteKind::Grant, self.now),
-            _ => self.may_vote(c, s, VoteKind::Grant, sent),
-        };
-        let is_current = self.lines[c][s].record_version == Some(push.record_version);
-        let is_hint = match (call.wants, self.flaw) {
-            (_, Flaw::HoldsWithOneName) => false,
-            (Wants::Reads, Flaw::CountsReadersInAnyOrder | Flaw::ReadersNotCompared) => false,
-            (Wants::Reads, _) => !self.in_order,
-            (wants, _) => wants.is_several(),
-        };
-        let is_vote = may_vote
-            && (is_current || self.flaw == Flaw::IgnoresRecordVersion)
-            && call.is_vote(s, &push, self.flaw)
-            && !is_hint;
-        let outlives = self.flaw == Flaw::PushOutlivesAsk && may_vote && is_current;
-        // One that is no vote is a reason to claim.
-        let kept = Push {
-            token: if is_vote || outlives { push.token } else { 0 },
-            read_at: self.now,
-            ..push
-        };
-        if call.wants.is_several() {
-            self.counts.add(Event::NamePushed);
-        }
-        let call = self.call(c);
-        let is_asking = matches!(call.phase, Phase::Asking);
-        let place = &mut call.ask.pushed[s];
-        if place.is_none_or(|old| old.token < kept.token) {
-            *place = Some(kept);
-        }
-        if is_asking && is_vote && sent < stamp.counts_from {
-            self.violate(Violation::CountedInQuarantine);
-        }
-        self.count_pushes(c);
-    }
-
-    /// Rule 9.
-    fn count_pushes(&mut self, c: usize) {
-        let call = self.clients[c].call.as_ref().unwrap();
-        if !matches!(call.phase, Phase::Asking) {
-            return;
-        }
-        if let Some(pushed) = call.won_by_push(self) {
-            let (locks, road) = match call.wants {
-                Wants::Names(names) => (names, Event::HoldByPush),
-                Wants::Reads => (ALONE[0], Event::ReaderByPush),
-                Wants::Permit(_) => (ALONE[pushed.lock], Event::HoldByPush),
-            };
-            self.hold(
-                c,
-                Won {
-                    token: pushed.token,
-                    locks,
-                    until: pushed.until,
-                    road,
-                    pushed: Some(pushed.by),
-                    gone: NodeSet::default(),
-                },
+    /// The vote in a push.
+    fn judge_push(&self, c: usize, s: usize, push: &Push, stamp: Stamp) -> HandedOver {
+        let known = &self.clients[c].known[s];
+        let flaw = self.flaw;
+        let is_same = self.lines[c][s].record_version == Some(push.record_version)
+            || flaw == Flaw::IgnoresRecordVersion;
+        let is_ordered = self.in_order
+            || !push.reads
+            || matches!(
+                flaw,
+                Flaw::CountsReadersInAnyOrder | Flaw::ReadersNotCompared
             );
+        let has_stepped = known.clock_steps < stamp.clock_steps
+            && !matches!(flaw, Flaw::PushShowsNoClock | Flaw::IgnoresSteps);
+        let is_vote = push.token != 0 && is_same && is_ordered && !has_stepped;
+        let synced_at = known.synced_at.unwrap_or(self.start);
+        let max_ttl = self.span(self.clients[c].max_ttl);
+        let left = match known.quarantine(VoteKind::Grant, synced_at, max_ttl) {
+            Some(NodeFailure::Quarantined { left, .. }) => left,
+            _ => Duration::ZERO,
+        };
+        let asked_from = match flaw {
+            Flaw::IgnoresQuarantine => Some(self.start),
+            Flaw::JudgesQuarantineWhenRead => {
+                let barred = self.quarantine(c, s, VoteKind::Grant, self.now);
+                barred.is_none().then_some(self.start)
+            }
+            Flaw::ForgetsEndSeenLate if left.is_zero() => Some(self.start),
+            _ => synced_at.checked_add(left),
+        };
+        HandedOver {
+            token: Some(push.token).filter(|_| is_vote),
+            record_version: RecordVersion::NONE,
+            life: self.unit * self.first_life,
+            time: 0,
+            asked_from,
+            reads: push.reads,
+            is_question: false,
+            value: SecretValue::new(&owner_token(push.owner).to_value()),
+            key: vec![],
         }
     }
 
-    /// Rule 12: a push for an owner token that is not in use.
-    fn release_unknown(&mut self, c: usize, s: usize, owner: u64) {
+    /// A push for an owner token that is not in use.
+    pub(super) fn release_unknown(&mut self, c: usize, s: usize, owner: u64) {
         let caller = Caller {
             owner,
             locks: ALL,
             rule: Rule::Shared,
         };
-        let release = Release {
-            next: self.propose(0),
-            ..Release::of(caller)
-        };
-        self.send(c, s, Command::Release(release));
-    }
-
-    /// A client does something of its own accord.
-    pub(super) fn act(&mut self, c: usize) {
-        let Some(call) = &self.clients[c].call else {
-            if c < self.active && self.one_in(3) {
-                self.begin(c);
-            }
-            return;
-        };
-        if let Phase::Holding(_) = call.phase {
-            return self.act_as_holder(c);
-        }
-        let servers = self.servers.len();
-        let votes = call.ask.ballot.votes();
-        // One in so many asks, yields or leaves.
-        let [asks, yields, leaves] = if votes.open() != 0 {
-            [200, 400, 600]
-        } else if votes.nodes_with(|answer| *answer == FAILED).len() == servers {
-            [6, 100, 200]
-        } else if call.has_grants(servers) {
-            [6, 9, 200]
-        } else {
-            [8 * self.calm, 200, 100 * self.calm]
-        };
-        if self.one_in(asks) {
-            self.ask(c);
-        } else if self.one_in(yields) {
-            self.yield_to_earlier(c);
-        } else if self.one_in(leaves) {
-            self.counts.add(Event::Leave);
-            self.end_call(c);
-        }
-    }
-
-    fn begin(&mut self, c: usize) {
-        let wants = match self.kind {
-            Kind::Mutex => Wants::Names(ALONE[0]),
-            Kind::Readers if self.random.u32(..3) == 0 => Wants::Names(ALONE[0]),
-            Kind::Readers => Wants::Reads,
-            Kind::Names => Wants::Names([ALONE[0], ALONE[1], ALL, ALL][self.random.usize(..4)]),
-            Kind::Permits => Wants::Permit(0),
-        };
-        self.clients[c].call = Some(Call {
-            wants,
-            owner: self.fresh(),
-            since: self.now,
-            seen: 0,
-            waits_for: wants.locks()[0],
-            ask: self.new_ask(wants.rule(), 0, 0),
-            phase: Phase::Asking,
-        });
-        self.ask(c);
-    }
-
-    fn new_ask(&mut self, rule: Rule, proposal: u64, seen: u64) -> Ask {
-        let mut round = AcquireRound::new(rule, proposal, until(self.now, self.ttl));
-        round.known = seen;
-        Ask {
-            tag: self.fresh(),
-            sent: self.now,
-            proposal,
-            is_claim: false,
-            ballot: Ballot::new(self.servers.len(), round),
-            pushed: [None; SERVERS_MAX],
-        }
-    }
-
-    /// Asks all servers, for the first time, again, or as a claim: with one owner token.
-    fn ask(&mut self, c: usize) {
-        let now = at(self.now);
-        let servers = self.servers.len();
-        let me = self.clients[c].member(c);
-        let seen = self.call(c).seen;
-        let wants = self.call(c).wants;
-        let mut proposal = self.propose(seen);
-        if self.one_in(self.wrong_clocks) {
-            proposal = FAR;
-        }
-        let mut ask = self.new_ask(wants.rule(), proposal, seen);
-        ask.is_claim = self.call(c).has_grants(servers);
-        if self.flaw == Flaw::PushOutlivesAsk {
-            ask.pushed = self.call(c).ask.pushed;
-        }
-        let tag = ask.tag;
-        for s in 0..servers {
-            let accepted = self.call(c).ask.ballot.votes().get(node(s));
-            let accepted = accepted.filter(|answer| answer.is_accepted()).cloned();
-            if self.flaw == Flaw::GrantOutlivesAsk
-                && let Some(accepted) = accepted
-            {
-                let _ = ask.ballot.on_vote(node(s), accepted, now);
-            }
-            if let Some(record_version) = self.record_version(c, s) {
-                self.send(
-                    c,
-                    s,
-                    Command::Acquire {
-                        tag,
-                        me,
-                        wants,
-                        proposal,
-                        record_version,
-                    },
-                );
-            } else {
-                let _ = ask.ballot.on_vote(node(s), FAILED, now);
-            }
-        }
-        let call = self.call(c);
-        call.ask = ask;
-        call.phase = Phase::Asking;
-    }
-
-    /// Rule 11: gives back what it was granted to who began earlier, and stays in the lists with a new owner token.
-    fn yield_to_earlier(&mut self, c: usize) {
-        self.counts.add(Event::Yield);
-        let owner = match self.flaw {
-            Flaw::ReusesOwner => self.call(c).owner,
-            _ => self.fresh(),
-        };
-        self.send_release(c, None, Some(owner));
-        let now = at(self.now);
-        let rule = self.call(c).wants.rule();
-        let mut ask = self.new_ask(rule, 0, 0);
-        for s in 0..self.servers.len() {
-            let _ = ask.ballot.on_vote(node(s), held(0, 0), now);
-        }
-        let call = self.call(c);
-        call.owner = owner;
-        call.ask = ask;
-        call.phase = Phase::Asking;
-        if self.one_in(3) {
-            self.ask(c);
-        }
-    }
-
-    /// Releases the call's owner token at all servers; where there is no connection, as the first command of the next one.
-    pub(super) fn send_release(&mut self, c: usize, keep: Option<usize>, stays_as: Option<u64>) {
-        let me = self.clients[c].member(c);
-        let call = self.call(c);
-        let wants = call.wants;
-        let waits_for = call.waits_for;
-        let token = match &call.phase {
-            Phase::Holding(holding) => holding.token,
-            _ => 0,
-        };
-        let seen = token.max(call.seen);
-        let release = Release {
-            caller: Caller {
-                owner: me.owner,
-                locks: wants.locks(),
-                rule: wants.rule(),
-            },
-            keep,
-            raised: 0,
-            next: self.propose(seen),
-            stay: stays_as.map(|owner| (waits_for, Member { owner, ..me })),
-        };
-        for line in &mut self.lines[c] {
-            line.commands.push_back(Command::Release(release));
-        }
-        let earlier = &mut self.clients[c].earlier;
-        if keep.is_none() {
-            earlier.push(me.owner);
-            earlier.drain(..earlier.len().saturating_sub(3));
-        }
-    }
-
-    pub(super) fn end_call(&mut self, c: usize) {
-        self.send_release(c, None, None);
-        self.clients[c].call = None;
+        self.send(c, s, Command::Release(Release::of(caller)));
     }
 }

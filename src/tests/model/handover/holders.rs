@@ -1,23 +1,20 @@
-//! What a client does while its call holds: what the machine of its held lock decides.
+//! A client's held lock: sends what [`Hold`] decides, brings it the answers, and checks it against
+//! all others.
 
-use super::calls::{Known, Phase, node};
-use super::network::Command;
+use super::calls::Attempt;
+use super::clients::{View, node};
+use super::network::{Command, Round, Tag};
 use super::servers::Stamp;
 use super::*;
-use crate::config::Margin;
+use crate::call::steps::Win;
 use crate::hold::promises::Promise;
-use crate::hold::{Extension, Hold, News, Servers, Terms};
-use crate::logic::quarantines::VoteKind;
+use crate::hold::{Extension, Hold, News, Terms};
 
 /// A held lock.
 pub(super) struct Holding {
-    pub(super) locks: Locks,
-    pub(super) token: u64,
+    locks: Locks,
+    win: Win,
     hold: Hold,
-    /// Servers whose hand-overs have won it.
-    pushed: Option<NodeSet>,
-    /// Servers that have lost the key since their grant.
-    gone: NodeSet,
     sent: Vec<SentExtension>,
     /// The first extension that was sent after a writer with a larger token had won.
     outdated: Option<u64>,
@@ -25,128 +22,73 @@ pub(super) struct Holding {
 
 #[derive(Clone, Copy)]
 struct SentExtension {
-    tag: u64,
     extension: Extension,
     /// Servers that may still answer.
     open: NodeSet,
 }
 
-/// What a call has won, and by what.
-pub(super) struct Won {
-    pub(super) token: u64,
-    pub(super) locks: Locks,
-    pub(super) until: Moment,
-    pub(super) road: Event,
-    pub(super) pushed: Option<NodeSet>,
-    pub(super) gone: NodeSet,
-}
-
-/// The servers, as a client sees them.
-pub(super) struct View {
-    voting: NodeSet,
-    settable: NodeSet,
-    stepped_at: [Option<Tick>; SERVERS_MAX],
-    time: u64,
-}
-
-impl Servers for View {
-    fn voting(&self, _now: Tick) -> NodeSet {
-        self.voting
-    }
-
-    fn settable(&self, _now: Tick) -> NodeSet {
-        self.settable
-    }
-
-    fn has_stepped(&self, node: NodeId, since: Tick) -> bool {
-        self.stepped_at[node.index()].is_some_and(|it| since <= it)
-    }
-
-    fn time_for_all(&self, _now: Moment) -> Option<u64> {
-        Some(self.time)
-    }
-
-    fn pause(&self, left: Duration, _now: Tick) -> Duration {
-        span(2).min(left)
-    }
-}
-
 impl World {
-    fn view(&self, c: usize) -> View {
-        let client = &self.clients[c];
-        let now = self.tick(self.now);
-        let max_ttl = Some(span(client.max_ttl));
-        let servers = 0..self.servers.len();
-        let votes = |s: &usize| {
-            self.record_version(c, *s).is_some() && self.may_vote(c, *s, VoteKind::Grant, self.now)
-        };
-        let may_set = |s: &usize| client.known[*s].quarantines.may_set(now, max_ttl);
-        View {
-            voting: servers.clone().filter(votes).map(node).collect(),
-            settable: servers.filter(may_set).map(node).collect(),
-            stepped_at: client.known.map(|Known { stepped_at, .. }| stepped_at),
-            time: self.now,
-        }
-    }
-
     fn holding(&mut self, c: usize) -> Option<&mut Holding> {
-        match &mut self.clients[c].call.as_mut()?.phase {
-            Phase::Holding(holding) => Some(holding),
-            _ => None,
-        }
+        self.clients[c].attempt.as_mut()?.holding.as_mut()
     }
 
     /// A call has won.
-    pub(super) fn hold(&mut self, c: usize, won: Won) {
-        let Won {
-            token,
-            locks,
-            until,
-            road,
-            pushed,
-            gone,
-        } = won;
-        self.show(format_args!("{c} holds {locks:?} with {token}: {road:?}"));
-        self.counts.add(road);
-        let now = at(self.now);
+    pub(super) fn hold(&mut self, c: usize, win: Win) {
+        let now = self.moment();
         let renewed = self.random.bool();
-        let sent = self.call(c).ask.sent;
-        let grant = Promise {
-            round: 0,
-            sent: Now {
-                moment: at(sent),
-                tick: self.tick(sent),
-            },
-            until,
-            number: token,
-        };
+        let longer = self.random.u64(..2 * self.ttl);
+        let max_hold = self.one_in(8).then(|| self.span(self.ttl + longer));
+        let ttl = self.span(self.ttl);
         let terms = Terms {
             nodes: self.servers.len(),
-            ttl: span(self.ttl),
-            margin: Margin {
-                share: 0.0,
-                fixed: Duration::ZERO,
-            },
+            ttl,
+            margin: NO_MARGIN,
             renewed,
-            hold_until: self
-                .one_in(8)
-                .then(|| at(sent + self.random.u64(..3 * self.ttl))),
-            grant,
-            response_timeout: span(10),
+            hold_until: max_hold.and_then(|it| win.sent.moment.checked_add(it)),
+            grant: Promise {
+                round: 0,
+                sent: win.sent,
+                until: win.use_until,
+                number: win.token,
+            },
+            response_timeout: self.span(10),
         };
-        let reached = (0..self.servers.len()).map(node).collect();
-        let call = self.call(c);
-        let wants = call.wants;
-        call.phase = Phase::Holding(Holding {
+        let attempt = self.attempt(c);
+        let (wants, id) = (attempt.wants, win.owner.number());
+        let first = attempt.asked.pushed.first().map(|it| it.lock);
+        let locks = match wants {
+            // Permits that were pushed count with a mistake only.
+            Wants::Permit(_) if win.slot.is_none() => ALONE[first.unwrap_or(0)],
+            _ => attempt.locks(win.slot),
+        };
+        let road = match wants {
+            _ if win.raised => Event::HoldByRaise,
+            Wants::Reads if win.is_handed_over => Event::ReaderByPush,
+            _ if win.is_handed_over => Event::HoldByPush,
+            _ if attempt.asked.is_claim => Event::HoldByClaim,
+            _ => Event::HoldByAsk,
+        };
+        let kept = Release {
+            keep: Some(locks[0]),
+            ..Release::of(attempt.caller(id, wants.locks()))
+        };
+        let hold = Hold::new(terms, win.is_handed_over, win.reached, now);
+        let (token, others) = (win.token, win.others);
+        // until a call counts the short life of keys that it was handed before a raise
+        let is_short = win.raised && !win.handed.is_empty();
+        attempt.holding = Some(Holding {
             locks,
-            token,
-            hold: Hold::new(terms, pushed.is_some(), reached, now),
-            pushed,
-            gone,
+            win,
+            hold,
             sent: vec![],
             outdated: None,
         });
+        self.show(format_args!("{c} holds {locks:?} with {token}: {road:?}"));
+        self.counts.add(road);
         self.step_hold(c, |_, _, _| ());
+        if self.holds(c).is_none() && !is_short {
+            self.violate(Violation::WonNothing);
+        }
         for lock in locks.iter().copied() {
             let last_token = self.last_tokens[lock];
             let is_in_order = match wants {
@@ -163,8 +105,8 @@ impl World {
             };
             *last = token.max(*last);
         }
-        if wants == Wants::Permit(0) {
-            self.send_release(c, Some(locks[0]), None);
+        if matches!(wants, Wants::Permit(_)) {
+            self.send_release(c, kept, others);
         }
     }
 
@@ -176,24 +118,20 @@ impl World {
     ) -> Option<T> {
         let now = self.clocks();
         let view = self.view(c);
-        let call = self.clients[c].call.as_mut()?;
-        let Phase::Holding(holding) = &mut call.phase else {
-            return None;
-        };
-        let slot = (call.wants == Wants::Permit(0)).then_some(holding.locks[0] as u8);
-        for (node, answer) in call.ask.ballot.votes().places() {
-            let is_pushed = holding.pushed.is_some_and(|it| it.contains(node));
-            let is_grant =
-                |it: &Answer| it.is_granted() && it.slot() == slot && !holding.gone.contains(node);
-            if let Some(answer) = answer {
-                let is_grant = is_pushed || is_grant(answer);
-                let hold = &mut holding.hold;
-                hold.on_grant(node, answer, is_grant, false, now.moment);
-            }
+        let Attempt { call, holding, .. } = self.clients[c].attempt.as_mut()?;
+        let holding = holding.as_mut()?;
+        let win = &holding.win;
+        for (node, answer) in call.votes().places() {
+            let Some(answer) = answer else { continue };
+            let is_short = win.handed.contains(node);
+            let counts = answer.slot() == win.slot && !win.gone.contains(node);
+            let is_granted = is_short || answer.is_granted() && counts;
+            let hold = &mut holding.hold;
+            hold.on_grant(node, answer, is_granted, is_short, now.moment);
         }
         let result = step(&mut holding.hold, now, &view);
         let news = std::mem::take(&mut holding.hold.news);
-        let (locks, token) = (holding.locks, holding.token);
+        let (locks, token) = (holding.locks, holding.win.token);
         let is_held = holding.hold.left(now.moment).is_ok();
         let outdated = holding.outdated;
         let is_outdated = outdated.is_some_and(|it| it <= holding.hold.promises.round());
@@ -225,18 +163,15 @@ impl World {
 
     /// What this client's call holds now.
     fn holds(&self, c: usize) -> Option<(Locks, Wants)> {
-        let call = self.clients[c].call.as_ref()?;
-        match &call.phase {
-            Phase::Holding(it) if it.hold.left(at(self.now)).is_ok() => {
-                Some((it.locks, call.wants))
-            }
-            _ => None,
-        }
+        let Attempt { holding, wants, .. } = self.clients[c].attempt.as_ref()?;
+        let holding = holding.as_ref()?;
+        let is_held = holding.hold.left(self.moment()).is_ok();
+        is_held.then_some((holding.locks, *wants))
     }
 
     /// Nobody else holds what this client holds from now on.
     fn check_alone(&mut self, c: usize, locks: Locks) {
-        let reads = self.call(c).wants == Wants::Reads;
+        let reads = self.attempt(c).wants == Wants::Reads;
         for other in (0..CLIENTS).filter(|other| *other != c) {
             let Some((others, wants)) = self.holds(other) else {
                 continue;
@@ -251,28 +186,54 @@ impl World {
     pub(super) fn act_as_holder(&mut self, c: usize) {
         if self.holds(c).is_none() {
             self.counts.add(Event::LeaseOver);
-            return self.end_call(c);
+            return self.release_hold(c, false);
         }
         match self.random.u32(..12) {
             0..2 => self.extend_hold(c, true),
             2..6 => self.extend_hold(c, false),
             6..8 => {
-                let _ = self.step_hold(c, |hold, now, _| hold.release(now.moment));
-                self.release_hold(c);
+                let released = self.step_hold(c, |hold, now, _| hold.release(now.moment).is_ok());
+                self.release_hold(c, released == Some(true));
             }
             _ => {}
         }
     }
 
-    fn release_hold(&mut self, c: usize) {
-        let caller = self.call(c).caller();
-        let number = self.call(c).seen;
-        self.end_call(c);
+    fn release_hold(&mut self, c: usize, is_in_time: bool) {
+        let Some(attempt) = self.clients[c].attempt.take() else {
+            return;
+        };
+        let Some(Holding {
+            win, hold, locks, ..
+        }) = &attempt.holding
+        else {
+            return;
+        };
+        let owner = win.owner.number();
+        let number = win.token;
+        let stay = if is_in_time {
+            self.enter_by_release(c, attempt.wants, number, hold.reached)
+        } else {
+            None
+        };
+        let release = Release {
+            stay,
+            raised: if win.raised { number } else { 0 },
+            next: self.offer(number),
+            ..Release::of(attempt.caller(owner, attempt.wants.locks()))
+        };
+        self.send_release(c, release, hold.reached);
         if self.flaw == Flaw::ExtendsBehindRelease {
+            let caller = attempt.caller(owner, locks);
+            let tag = Tag {
+                attempt: attempt.id,
+                round: Round::Hold(0),
+                sent: self.now,
+            };
             for s in 0..self.servers.len() {
                 if let Some(record_version) = self.record_version(c, s) {
                     let command = Command::Extend {
-                        tag: 0,
+                        tag,
                         caller,
                         number,
                         life: self.ttl,
@@ -287,10 +248,10 @@ impl World {
 
     /// An extension by the holder, or what the machine does by itself.
     fn extend_hold(&mut self, c: usize, is_asked_for: bool) {
-        let ttl = span(self.ttl);
+        let (ttl, timeout) = (self.span(self.ttl), self.span(10));
         let extension = self.step_hold(c, |hold, now, servers| {
             if is_asked_for {
-                hold.extend(ttl, now, now.tick + span(10), servers).ok()
+                hold.extend(ttl, now, now.tick + timeout, servers).ok()
             } else {
                 hold.on_due(now, servers)
             }
@@ -298,8 +259,17 @@ impl World {
         let Some(Some(extension)) = extension else {
             return;
         };
-        let tag = self.fresh();
-        let caller = self.call(c).caller();
+        let attempt = self.attempt(c);
+        let Some(holding) = &attempt.holding else {
+            return;
+        };
+        let (locks, token) = (holding.locks, holding.win.token);
+        let caller = attempt.caller(holding.win.owner.number(), locks);
+        let tag = Tag {
+            attempt: attempt.id,
+            round: Round::Hold(extension.promise.round),
+            sent: self.now,
+        };
         let Extension {
             promise,
             ttl,
@@ -315,7 +285,7 @@ impl World {
                     tag,
                     caller,
                     number: promise.number,
-                    life: ttl.as_millis() as u64,
+                    life: (ttl.as_millis() as u64).div_ceil(self.unit),
                     sets: sets.contains(node(s)),
                     record_version,
                 };
@@ -327,18 +297,12 @@ impl World {
                 refused.push(s);
             }
         }
-        let open = taken;
-        let holding = self.holding(c);
-        let overtaken = holding.map(|it| (it.locks, it.token));
-        let overtaken = overtaken.is_some_and(|it| self.is_overtaken(it.0, it.1));
+        let overtaken = self.is_overtaken(locks, token);
         let Some(holding) = self.holding(c) else {
             return;
         };
-        holding.sent.push(SentExtension {
-            tag,
-            extension,
-            open,
-        });
+        let open = taken;
+        holding.sent.push(SentExtension { extension, open });
         holding.hold.on_sent(&extension, taken);
         if overtaken {
             holding.outdated.get_or_insert(promise.round);
@@ -379,30 +343,20 @@ impl World {
         &mut self,
         c: usize,
         s: usize,
-        tag: u64,
+        tag: Tag,
+        round: u64,
         answer: Answer,
         stamp: Stamp,
     ) {
-        let Some(extension) = self.answered(c, s, |it| it.tag == tag).pop() else {
+        let attempt = self.clients[c].attempt.as_ref();
+        if attempt.is_none_or(|it| it.id != tag.attempt) {
+            return;
+        }
+        let Some(extension) = self.answered(c, s, |it| it.promise.round == round).pop() else {
             return;
         };
-        // When the extension was sent, on the world's clock.
-        let sent = extension.promise.sent.tick.duration_since(self.start);
-        let sent = sent.as_millis() as u64;
         let is_set = answer == Answer::Extend(ExtendReply::Healed);
-        let kind = match is_set && self.flaw != Flaw::CountsSetAsKept {
-            true => VoteKind::Grant,
-            false => VoteKind::Extension,
-        };
-        let is_barred = answer.is_extended()
-            && self.flaw != Flaw::ExtendsInQuarantine
-            && !self.may_vote(c, s, kind, sent);
-        let answer = match answer {
-            Answer::Changed => FAILED,
-            _ if is_barred => FAILED,
-            answer => answer,
-        };
-        if is_set && answer != FAILED && sent < stamp.counts_from {
+        if is_set && tag.sent < stamp.counts_from {
             self.violate(Violation::CountedInQuarantine);
         }
         self.deliver(c, s, extension, answer);
@@ -420,14 +374,14 @@ impl World {
         &mut self,
         c: usize,
         s: usize,
-        is_such: impl Fn(&SentExtension) -> bool,
+        is_such: impl Fn(&Extension) -> bool,
     ) -> Vec<Extension> {
         let Some(holding) = self.holding(c) else {
             return vec![];
         };
         let mut found = vec![];
         for it in &mut holding.sent {
-            if it.open.contains(node(s)) && is_such(it) {
+            if it.open.contains(node(s)) && is_such(&it.extension) {
                 it.open.remove(node(s));
                 found.push(it.extension);
             }

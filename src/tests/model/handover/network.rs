@@ -1,6 +1,5 @@
 //! Connections, and what happens next.
 
-use super::calls::Push;
 use super::servers::Stamp;
 use super::*;
 
@@ -21,6 +20,32 @@ pub(super) struct Line {
     late_listener: Option<u64>,
 }
 
+/// Whose command it is, and when it was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tag {
+    pub(super) attempt: u64,
+    pub(super) round: Round,
+    pub(super) sent: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Round {
+    Call(u32),
+    Hold(u64),
+}
+
+/// A server has handed a lock over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Push {
+    pub(super) owner: u64,
+    /// 0: the server's counter is not below what was offered.
+    pub(super) token: u64,
+    /// The name or permit.
+    pub(super) lock: usize,
+    pub(super) reads: bool,
+    pub(super) record_version: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Command {
     Sync {
@@ -28,19 +53,20 @@ pub(super) enum Command {
         max_ttl: u64,
     },
     Acquire {
-        tag: u64,
+        tag: Tag,
         me: Member<u64>,
+        enters: bool,
         wants: Wants,
         proposal: u64,
         record_version: u64,
     },
     Raise {
-        tag: u64,
+        tag: Tag,
         caller: Caller<u64>,
         token: u64,
     },
     Extend {
-        tag: u64,
+        tag: Tag,
         caller: Caller<u64>,
         number: u64,
         life: u64,
@@ -54,7 +80,7 @@ pub(super) enum Command {
 pub(super) enum Message {
     /// The version of the record, and the record.
     Synced(u64, Record),
-    Reply(u64, Answer),
+    Reply(Tag, Answer),
     Push(Push),
 }
 
@@ -68,7 +94,7 @@ impl Line {
 impl World {
     pub(super) fn step(&mut self) {
         self.counts.add(Event::Step);
-        let c = self.random.usize(..CLIENTS);
+        let c = self.random.usize(..self.active);
         let s = self.random.usize(..self.servers.len());
         let is_stopped = self.now < self.clients[c].stopped_until;
         match self.random.u32(..100) {
@@ -129,7 +155,7 @@ impl World {
     fn execute_next(&mut self) {
         // Most lines are empty.
         for _ in 0..6 {
-            let c = self.random.usize(..CLIENTS);
+            let c = self.random.usize(..self.active);
             let s = self.random.usize(..self.servers.len());
             let line = &mut self.lines[c][s];
             if line.is_open
@@ -181,10 +207,22 @@ impl World {
             Command::Acquire {
                 tag,
                 me,
+                enters,
                 wants,
                 proposal,
                 ..
-            } => Message::Reply(tag, self.acquire(s, me, wants, proposal)),
+            } => {
+                let member = Some(me);
+                let acquire = Acquire {
+                    owner: me.owner,
+                    wants,
+                    proposal,
+                    until: self.server_time(s) + self.ttl,
+                    member,
+                    enters,
+                };
+                Message::Reply(tag, self.acquire(s, me, acquire))
+            }
             Command::Raise { tag, caller, token } => {
                 Message::Reply(tag, self.raise(s, caller, token))
             }
@@ -227,8 +265,8 @@ impl World {
             owner: to.owner,
             token,
             lock,
+            reads: to.reads,
             record_version: self.servers[s].record_version,
-            read_at: 0,
         });
         let stamp = self.servers[s].stamp(self.ttl);
         let in_order = self.in_order;
@@ -244,7 +282,7 @@ impl World {
 
     fn read_next(&mut self) {
         for _ in 0..6 {
-            let c = self.random.usize(..CLIENTS);
+            let c = self.random.usize(..self.active);
             let s = self.random.usize(..self.servers.len());
             if !self.lines[c][s].is_open || self.now < self.clients[c].stopped_until {
                 continue;

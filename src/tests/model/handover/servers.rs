@@ -71,7 +71,7 @@ impl Server {
 
 /// All of these run at one server, `s`.
 impl World {
-    fn server_time(&self, s: usize) -> u64 {
+    pub(super) fn server_time(&self, s: usize) -> u64 {
         self.now + self.servers[s].ahead
     }
 
@@ -136,21 +136,7 @@ impl World {
         }
     }
 
-    pub(super) fn acquire(
-        &mut self,
-        s: usize,
-        me: Member<u64>,
-        wants: Wants,
-        proposal: u64,
-    ) -> Answer {
-        let acquire = Acquire {
-            owner: me.owner,
-            wants,
-            proposal,
-            until: self.server_time(s) + self.ttl,
-            member: Some(me),
-            enters: true,
-        };
+    pub(super) fn acquire(&mut self, s: usize, me: Member<u64>, acquire: Acquire<u64>) -> Answer {
         let stands = self.servers[s].stored.has(0, me.owner);
         let (reply, writer) = self.run(s, |stored, turn| stored.acquire(turn, acquire));
         if matches!(reply, AcquireReply::Shared { .. }) && !stands {
@@ -187,6 +173,7 @@ impl World {
             caller: Caller { owner, locks, .. },
             keep,
             stay,
+            yields,
             ..
         } = release;
         let is_over = stay.is_none_or(|it| it.1.owner != owner);
@@ -203,7 +190,7 @@ impl World {
         let in_list = |list: &List<u64>| list.waiting.iter().any(|it| it.owner == owner);
         let left = (0..LOCKS).any(|lock| keep != Some(lock) && stored.has(lock, owner));
         let is_left = left || stored.lists.iter().any(in_list);
-        if locks == ALL && self.kind == Kind::Names && stay.is_some() {
+        if locks == ALL && self.kind == Kind::Names && yields {
             (0..handed_on).for_each(|_| self.counts.add(Event::NameHandedOn));
         }
         if is_left && is_over {

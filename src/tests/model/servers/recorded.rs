@@ -338,6 +338,7 @@ impl<F: Form> Beside<F> {
         let raised = is_raised.then_some(token);
         let mut stay = None;
         let enters = random.u8(..8) != 0;
+        let yields = random.bool();
         let sent = match command {
             Command::Acquire => {
                 let policy = QueuePolicy {
@@ -359,7 +360,7 @@ impl<F: Form> Beside<F> {
                     since: self.since[heir],
                     which: Some(u8::try_from(waits_for).unwrap()),
                     member: commands.member(self.owners[heir]),
-                    yields: true,
+                    yields,
                 };
                 let which = wants.locks()[waits_for];
                 stay = self.member(heir).map(|it| (which, it));
@@ -440,6 +441,7 @@ impl<F: Form> Beside<F> {
                     },
                     next: if keeps { none } else { number },
                     stay,
+                    yields: yields && stay.is_some(),
                 };
                 self.server.release(turn, release);
                 None

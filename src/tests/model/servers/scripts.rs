@@ -258,10 +258,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             if let Some(me) = entering {
                 self.enter(turn, 0, me);
             }
-            let counter = match turn.mistake {
-                Mistake::RefusalShowsNoCounter => N::default(),
-                _ => self.counter(ALL, turn.mistake),
-            };
+            let counter = self.counter(ALL, turn.mistake);
             return self.held(0, counter, None, entering.is_some());
         };
         let counter = self.grant(acquire, ALONE[slot], turn.mistake);
@@ -437,6 +434,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             raised,
             next,
             stay,
+            yields,
         } = release;
         let none = N::default();
         let mistake = turn.mistake;
@@ -448,7 +446,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         if let Some((lock, member)) = stay {
             self.enter(turn, lock, member);
         }
-        let keeps_all = mistake == Mistake::HandsNothingOn && stay.is_some();
+        let keeps_all = mistake == Mistake::HandsNothingOn && yields;
         for lock in locks.iter().copied() {
             if keeps_all {
                 continue;
@@ -463,7 +461,9 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
                 *counter = raised.max(*counter);
             }
             let is_own_list = |it: &(usize, Member<N>)| turn.list(it.0) == turn.list(lock);
-            let before = stay.filter(is_own_list).map(|it| it.1.place());
+            let before = stay
+                .filter(|it| yields && is_own_list(it))
+                .map(|it| it.1.place());
             if self.owner(lock).is_none() || mistake == Mistake::HandsOverBesideKey {
                 let offer = if was_own { next } else { none };
                 self.hand_over(turn, lock, offer, before);
