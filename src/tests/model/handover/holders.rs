@@ -74,8 +74,6 @@ impl World {
         };
         let hold = Hold::new(terms, win.is_handed_over, win.reached, now);
         let (token, others) = (win.token, win.others);
-        // until a call counts the short life of keys that it was handed before a raise
-        let is_short = win.raised && !win.handed.is_empty();
         attempt.holding = Some(Holding {
             locks,
             win,
@@ -86,7 +84,7 @@ impl World {
         self.show(format_args!("{c} holds {locks:?} with {token}: {road:?}"));
         self.counts.add(road);
         self.step_hold(c, |_, _, _| ());
-        if self.holds(c).is_none() && !is_short {
+        if self.holds(c).is_none() {
             self.violate(Violation::WonNothing);
         }
         for lock in locks.iter().copied() {
