@@ -783,8 +783,12 @@ impl Call {
     pub(crate) fn on_hand_over(&mut self, node: NodeId, notice: &HandedOver, now: Tick) -> bool {
         let is_current = self.owner.map(|it| it.token) == notice.owner();
         let asked = &mut self.asked;
+        let is_timely = notice.asked_from.is_some_and(|it| it <= asked.sent.tick);
         if asked.is_current && asked.is_handed_over {
-            if is_current && let Some(vote) = asked.ballot.vote_with(notice.token) {
+            if is_current
+                && is_timely
+                && let Some(vote) = asked.ballot.vote_with(notice.token)
+            {
                 asked.ballot.on_late_vote(node, vote);
             }
             return false;
@@ -792,7 +796,7 @@ impl Call {
         // One name of several, or one slot of a semaphore, is no vote.
         let is_vote = is_current && asked.is_current && self.terms.is_single;
         if let Some(token) = notice.token.filter(|_| is_vote)
-            && notice.asked_from.is_some_and(|it| it <= asked.sent.tick)
+            && is_timely
             && asked.ballot.may_follow(node, token)
             && !self.hand_overs.nodes.contains(node)
         {

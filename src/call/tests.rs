@@ -534,6 +534,27 @@ fn what_is_handed_over_late_to_a_call_that_has_won_confirms_the_hold() {
     }
 }
 
+/// RACE: T1, a call, asks; T2, a node, shows a clock step, which quarantines it; T1 wins by two other nodes; T2 hands over.
+#[test]
+fn b1_a_late_hand_over_of_a_quarantined_server_does_not_confirm_the_hold() {
+    let world = World::new();
+    let mut call = waiting(&world);
+    let notice = handed_to(owner_of(&call), 20);
+    hand_over(&mut call, 0..2, &notice);
+    assert!(matches!(call.next(&world, Now::read()), Next::Won(_)));
+    let later = later(Now::read().tick, TIMEOUT);
+
+    for asked_from in [None, Some(later)] {
+        let quarantined = HandedOver {
+            asked_from,
+            ..notice.clone()
+        };
+        hand_over(&mut call, [2], &quarantined);
+        let granted = call.votes().nodes_with(Answer::is_granted);
+        assert!(!granted.contains(node(2)), "{asked_from:?}");
+    }
+}
+
 /// One name says nothing of the others, and nodes may hand over different permits.
 #[test]
 fn a_name_of_several_and_a_permit_are_hints_to_ask() {
