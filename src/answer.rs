@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_says_of_each_answer_what_a_round_has_counted() {
+    fn a_report_row_agrees_with_the_counted_answer() {
         for answer in answers() {
             let row = NodeAnswer::from(&answer);
             assert_eq!(answer.is_granted(), row.is_granted(), "{answer:?}");
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_says_what_is_wrong_with_a_node_that_cannot_vote() {
+    fn a_report_has_the_failure_of_a_node_without_a_vote() {
         for (answer, failure) in [
             (
                 Answer::Acquire(AcquireReply::Ahead { counter: 4 }),
@@ -556,8 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn b4_everything_that_can_cost_a_lock_is_found_in_what_a_server_says_and_nothing_else_disqualifies_it()
-     {
+    fn b4_server_info_shows_each_risk_to_a_lock_and_few_risks_disqualify() {
         let fine = || ServerInfo {
             run_id: Some("abc".to_owned()),
             pushes: true,
@@ -625,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn each_finding_is_a_failure_of_its_own_kind_whatever_is_in_it() {
+    fn each_finding_has_its_own_kind_of_failure() {
         let kind = |finding| NodeFailure::Disqualified { finding }.kind();
         assert_ne!(kind(NodeFinding::Promoted), kind(NodeFinding::Unverifiable));
         assert_eq!(

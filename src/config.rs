@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn h15_max_ttl_is_ten_seconds_at_least_unless_somebody_says_less() {
+    fn h15_max_ttl_is_ten_seconds_or_the_ttl_by_default() {
         let longest = |ttl, max_ttl: Option<u64>, quarantine| {
             let config = Config {
                 ttl: Duration::from_secs(ttl),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_margin_of_nonsense_is_longer_than_any_ttl() {
+    fn an_invalid_margin_is_longer_than_any_ttl() {
         for share in [f64::NAN, f64::INFINITY, -1.0] {
             let margin = Margin {
                 share,
@@ -374,7 +374,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_ttl_for_some_use_is_the_shortest_that_gives_it(nanos in 0..=3_600_000_000_000_u64, share in 0.0..=0.5_f64) {
+        fn a_ttl_for_a_usable_time_is_the_shortest_sufficient_one(nanos in 0..=3_600_000_000_000_u64, share in 0.0..=0.5_f64) {
             let margin = Margin { share, fixed: Duration::from_millis(2) };
             let usable = Duration::from_nanos(nanos);
             let use_of = |ttl: Duration| ttl.saturating_sub(margin.of(ttl));
@@ -390,7 +390,7 @@ mod tests {
 
     /// The numbers of the page about safety: a key of 10 s ends before its holder stops if its server gains too much.
     #[test]
-    fn c5_a_margin_covers_what_time_daemons_correct_within_a_ttl() {
+    fn c5_a_margin_covers_the_corrections_of_time_daemons() {
         const CHRONY: f64 = 83_333e-6;
         const DRIFT: f64 = 500e-6;
         let ttl = Duration::from_secs(10);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stale_holder_reads_what_happened_and_what_to_do() {
+    fn a_stale_error_has_both_tokens_and_the_remedy() {
         let (ours, seen) = (FencingToken(33), Some(34));
         assert_eq!(
             Stale { ours, seen }.to_string(),

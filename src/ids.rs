@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_array_has_a_place_for_each_node_of_a_set() {
+    fn a_node_array_has_room_for_the_largest_node_set() {
         assert_eq!(usize::from(NodeSet::MAX), NodeSet::PLACES);
     }
 
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_can_be_printed_is_shown_as_it_is_and_nothing_else_is() {
+    fn only_printable_names_are_shown_unescaped() {
         for name in [
             "",
             " ",

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn c2_a_step_of_the_wall_clock_can_only_shorten_what_is_left() {
+    fn c2_a_step_of_the_wall_clock_only_shortens_a_lease() {
         let sent = Moment::at(s(100), s(5_000));
         let deadline = sent.checked_add(s(10)).unwrap();
 

@@ -99,7 +99,7 @@ const LINES_MAX: usize = 1_000;
 const DEPTH_MAX: usize = 6;
 
 #[test]
-fn no_room_uses_what_is_above_or_beside_it() {
+fn a_room_uses_only_rooms_on_lower_floors() {
     let mut wrong = Vec::new();
     for (folder, _, floors) in CRATES {
         for (file, uses) in imports(folder) {
@@ -121,7 +121,7 @@ fn no_room_uses_what_is_above_or_beside_it() {
 /// A file that declares modules may name their contents. Those modules name each other by their own paths, and nothing of the
 /// files above them.
 #[test]
-fn no_file_uses_one_that_declares_it() {
+fn no_file_uses_its_parent_module() {
     let mut wrong = Vec::new();
     for (folder, crate_root, _) in CRATES {
         // Pages of the guide link to what users see, which the crate's root declares.
@@ -139,7 +139,7 @@ fn no_file_uses_one_that_declares_it() {
 }
 
 #[test]
-fn no_files_and_no_folders_use_each_other_in_a_circle() {
+fn no_files_or_folders_use_each_other_in_a_circle() {
     let mut wrong = BTreeSet::new();
     for (folder, ..) in CRATES {
         let uses = |uses: Vec<(usize, String)>| uses.into_iter().map(|(_, used)| used).collect();
@@ -334,7 +334,7 @@ const OWNED: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn no_other_room_names_what_belongs_to_one() {
+fn no_room_names_the_property_of_another() {
     for (room, names) in OWNED {
         let mut others = sources("src");
         others.retain(|file| !is_in(file, room));
@@ -386,7 +386,7 @@ fn files_are_short() {
 }
 
 #[test]
-fn every_exception_from_a_lint_gives_its_reason() {
+fn every_lint_exception_has_a_reason() {
     for file in FOLDERS.iter().flat_map(|it| sources(it)) {
         let text = fs::read_to_string(&file).unwrap();
         for (number, line) in code_lines(&file) {
@@ -405,7 +405,7 @@ fn every_exception_from_a_lint_gives_its_reason() {
 
 /// Writes the column of tests anew if `QUORLOCK_WRITE_OBLIGATIONS` is set.
 #[test]
-fn every_obligation_has_a_row_with_all_its_tests() {
+fn every_obligation_has_a_row_with_its_tests() {
     let file = root().join("tests/OBLIGATIONS.md");
     let page = fs::read_to_string(&file).unwrap();
     let tests = tests();

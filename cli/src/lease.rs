@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_for_its_owner_alone_and_goes_with_what_made_it() {
+    fn a_lease_file_is_private_and_removed_with_its_maker() {
         let path = new_path("held x\n").unwrap();
         let lease = Lease::create(path.clone(), "held x\n".to_owned()).unwrap();
         assert_eq!(read(&path).unwrap(), Duration::ZERO, "the gate is closed");

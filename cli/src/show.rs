@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_things_are_counted() {
+    fn a_shortened_list_counts_its_hidden_items() {
         let things = ["a", "b", "c", "d", "e", "f"].map(str::to_owned);
         assert_eq!(some(&things), "a, b, c, d, e, and 1 more");
         assert_eq!(some(&things[..5]), "a, b, c, d, e");

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_are_counted_from_one() {
+    fn signal_bits_are_counted_from_one() {
         let status = "SigPnd:\t0000000000000003\nShdPnd:\t8000000000004001\nSigIgn:\t0\n";
         let pending = (1..=64).filter(|it| is_in_row(status, "ShdPnd:", *it));
         assert_eq!(pending.collect::<Vec<_>>(), [SIGHUP, SIGTERM, 64]);

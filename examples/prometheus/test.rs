@@ -18,8 +18,7 @@ const LONG: Duration = Duration::from_secs(600);
 
 /// One test, because there is one recorder in a process.
 #[test]
-fn what_happens_to_locks_and_nodes_is_served_and_rules_and_dashboard_name_what_there_is()
--> Result<(), Box<dyn Error>> {
+fn metrics_are_served_and_rules_and_dashboard_name_existing_ones() -> Result<(), Box<dyn Error>> {
     let servers = Servers::start(3)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

@@ -233,7 +233,7 @@ impl Call {
 }
 
 #[test]
-fn a_call_that_ends_leaves_the_lists_that_it_has_entered_by_a_release() {
+fn an_ended_call_leaves_the_lists_that_a_release_entered() {
     let mut call = Call::new(terms());
     let (owner, _) = call
         .enter(7, all(), 0, || World::new().draw(), Now::read())
@@ -247,7 +247,7 @@ fn a_call_that_ends_leaves_the_lists_that_it_has_entered_by_a_release() {
 
 /// The release was sent after the owner was drawn: that is its ask, and the nodes refused it with the token of the release.
 #[test]
-fn a_call_that_entered_the_lists_by_a_release_wins_by_what_nodes_hand_over() {
+fn a_call_that_a_release_listed_wins_by_hand_overs() {
     let world = World::new();
     for (token, wins) in [(7, None), (8, Some(8))] {
         let mut call = Call::new(terms());
@@ -261,7 +261,7 @@ fn a_call_that_entered_the_lists_by_a_release_wins_by_what_nodes_hand_over() {
 
 /// It has time to be told first, and finds what was handed over before that ends.
 #[test]
-fn a_call_that_entered_the_lists_by_a_release_asks_if_nobody_tells_it() {
+fn a_call_that_a_release_listed_asks_if_no_message_comes() {
     let world = World::new();
     let mut call = Call::new(terms());
     let now = Now::read();
@@ -278,7 +278,7 @@ fn a_call_that_entered_the_lists_by_a_release_asks_if_nobody_tells_it() {
 }
 
 #[test]
-fn a_call_that_comes_to_the_front_asks_at_once_and_one_that_was_there_keeps_its_time() {
+fn a_call_asks_at_once_when_it_comes_to_the_front() {
     let world = World::new();
     let mut call = Call::new(terms());
     assert!(matches!(call.next(&world, Now::read()), Next::Rest(None)));
@@ -320,7 +320,7 @@ fn h4_a_call_that_reached_no_majority_is_behind_all_others_until_it_does() {
 }
 
 #[test]
-fn h8_a_call_that_began_after_the_last_round_of_one_that_gives_up_asks_itself() {
+fn h8_a_call_begun_after_the_last_lost_round_makes_its_own_round() {
     let world = World::new();
     let (mut second, mut first) = (first(), first());
     assert!(matches!(
@@ -375,7 +375,7 @@ fn a_call_that_was_on_no_list_sends_nothing_when_it_leaves() {
 }
 
 #[test]
-fn a_call_that_is_stopped_or_whose_time_is_over_begins_no_round() {
+fn a_stopped_or_expired_call_begins_no_round() {
     let world = World::new();
     let now = Now::read();
     let mut over = Call::new(Terms {
@@ -414,7 +414,7 @@ fn h5_a_call_without_a_round_ticket_waits_for_one_to_its_end() {
 }
 
 #[test]
-fn a_try_asks_again_only_while_possibly_nobody_got_the_lock() {
+fn a_try_asks_again_only_after_an_undecided_round() {
     let world = World::new();
     for (answers, rounds) in [
         ([GRANTED, held(1), held(1)], UNDECIDED_MAX),
@@ -442,7 +442,7 @@ fn a_try_asks_again_only_while_possibly_nobody_got_the_lock() {
 
 /// The node was synced anew since, or was in quarantine then.
 #[test]
-fn h17_what_is_handed_over_is_no_vote_for_what_was_asked_too_early() {
+fn h17_a_hand_over_is_no_vote_for_an_ask_before_the_sync() {
     let world = World::new();
     let mut call = waiting(&world);
     let owner = owner_of(&call);
@@ -459,7 +459,7 @@ fn h17_what_is_handed_over_is_no_vote_for_what_was_asked_too_early() {
 }
 
 #[test]
-fn what_is_handed_over_before_the_answer_of_a_node_is_no_vote_of_it() {
+fn a_hand_over_before_the_answer_of_its_node_is_no_vote() {
     let world = World::new();
     let mut call = first();
     let ask = ask(&mut call, &world);
@@ -478,7 +478,7 @@ fn what_is_handed_over_before_the_answer_of_a_node_is_no_vote_of_it() {
 
 /// RACE: T1, this call, asks again; T2, a node whose counter was lost, has handed the lock over before; T1 reads that.
 #[test]
-fn what_was_handed_over_is_forgotten_when_the_call_asks_again() {
+fn hand_overs_stop_counting_when_the_call_asks_again() {
     let world = World::new();
     let mut call = waiting(&world);
     let owner = owner_of(&call);
@@ -501,7 +501,7 @@ fn what_was_handed_over_is_forgotten_when_the_call_asks_again() {
 }
 
 #[test]
-fn what_is_handed_to_an_owner_that_the_call_was_or_will_be_is_no_vote() {
+fn a_hand_over_to_another_owner_of_the_call_is_no_vote() {
     let world = World::new();
     let mut call = waiting(&world);
     let will_be = call.owner.unwrap().successor;
@@ -516,7 +516,7 @@ fn what_is_handed_to_an_owner_that_the_call_was_or_will_be_is_no_vote() {
 }
 
 #[test]
-fn what_is_handed_over_late_to_a_call_that_has_won_confirms_the_hold() {
+fn a_late_hand_over_to_a_won_call_confirms_the_hold() {
     let world = World::new();
     for (token, confirmed) in [(Some(20), 3), (Some(21), 2), (None, 2)] {
         let mut call = waiting(&world);
@@ -557,7 +557,7 @@ fn b1_a_late_hand_over_of_a_quarantined_server_does_not_confirm_the_hold() {
 
 /// One name says nothing of the others, and nodes may hand over different permits.
 #[test]
-fn a_name_of_several_and_a_permit_are_hints_to_ask() {
+fn hand_overs_of_permits_and_single_names_of_a_set_are_hints() {
     let world = World::new();
     let mut call = Call::new(Terms {
         is_single: false,
@@ -578,7 +578,7 @@ fn a_name_of_several_and_a_permit_are_hints_to_ask() {
 
 /// The first lost round keeps what nodes have granted, for others may hand over theirs. The next claims all, once.
 #[test]
-fn a_call_whose_claim_is_lost_gives_back_and_goes_on_as_another_owner() {
+fn a_call_with_a_lost_claim_releases_and_draws_another_owner() {
     let world = World::new();
     let mut call = first();
 
@@ -629,7 +629,7 @@ fn a_call_whose_claim_is_lost_gives_back_and_goes_on_as_another_owner() {
 /// RACE: T1, the call, loses its round and releases its owner; T2, a thread that releases a hold of this manager, enters it as
 /// that owner behind it.
 #[test]
-fn a_call_that_asks_or_has_asked_does_not_enter_the_lists_by_a_release() {
+fn no_release_lists_a_call_that_has_asked() {
     let world = World::new();
     let enters = |call: &mut Call| {
         call.enter(7, all(), 0, || world.draw(), Now::read())
@@ -649,7 +649,7 @@ fn a_call_that_asks_or_has_asked_does_not_enter_the_lists_by_a_release() {
 }
 
 #[test]
-fn h5_a_call_that_could_send_nothing_goes_on_as_the_same_owner_and_sends_no_release() {
+fn h5_a_call_that_sent_nothing_keeps_its_owner_and_releases_nothing() {
     let world = World::new();
     let mut call = waiting(&world);
     let owner = owner_of(&call);
@@ -669,7 +669,7 @@ fn h5_a_call_that_could_send_nothing_goes_on_as_the_same_owner_and_sends_no_rele
 }
 
 #[test]
-fn a_call_whose_claim_is_refused_everywhere_goes_on_as_the_same_owner() {
+fn a_call_with_a_claim_refused_everywhere_keeps_its_owner() {
     let world = World::new();
     let mut call = first();
     assert!(matches!(
@@ -790,7 +790,7 @@ fn h5_a_hand_over_beyond_the_limit_of_rounds_is_claimed() {
 
 /// Nothing is sent for it: there is no token left.
 #[test]
-fn h2_a_call_that_could_not_ask_leaves_no_owner_behind() {
+fn h2_a_call_without_a_proposal_leaves_no_owner() {
     let world = World::new();
     let mut call = first();
     call.seen = u64::MAX;
@@ -802,7 +802,7 @@ fn h2_a_call_that_could_not_ask_leaves_no_owner_behind() {
 }
 
 #[test]
-fn a_call_that_leaves_gives_back_what_nodes_have_handed_over_and_hand_over_yet() {
+fn a_leaving_call_releases_present_and_later_hand_overs() {
     let world = World::new();
     let mut call = waiting(&world);
     let owner = owner_of(&call);
@@ -819,7 +819,7 @@ fn a_call_that_leaves_gives_back_what_nodes_have_handed_over_and_hand_over_yet()
 }
 
 #[test]
-fn counters_ahead_are_raised_and_a_key_that_was_handed_over_meanwhile_has_a_short_life() {
+fn a_raise_lifts_counters_and_leaves_handed_over_keys_short() {
     let world = World::new();
     let mut call = first();
     let behind = Answer::Acquire(AcquireReply::Behind { counter: 1 << 52 });
@@ -888,7 +888,7 @@ fn an_answer_to_an_earlier_round_changes_nothing() {
 }
 
 #[test]
-fn an_outage_is_one_whoever_else_is_quarantined() {
+fn a_quarantine_hides_no_outage() {
     let failed = || NodeAnswer::Failed(NodeFailure::Stalled);
     let quarantined = || NodeAnswer::Failed(quarantine());
     let lost = |rows| Lost {

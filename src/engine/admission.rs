@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn h5_slots_are_given_in_the_order_in_which_they_were_asked_for() {
+    fn h5_tickets_are_given_in_the_order_of_requests() {
         let admission = admission(2);
         let first = admission.try_enter().unwrap();
         let second = admission.try_enter().unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn h5_a_slot_that_came_when_nobody_waited_any_more_goes_to_the_next() {
+    fn h5_a_ticket_that_its_call_did_not_take_goes_to_the_next_call() {
         let admission = admission(1);
         let ticket = admission.try_enter().unwrap();
         let [gone, told, next] = [(); 3].map(|()| enqueue(&admission));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn h5_when_more_is_allowed_those_who_wait_begin() {
+    fn h5_a_raised_limit_admits_waiting_calls() {
         let admission = admission(1);
         let ticket = admission.try_enter().unwrap();
         let waiting = [(); 3].map(|()| enqueue(&admission));

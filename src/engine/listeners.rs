@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn receivers_that_are_gone_are_not_kept_and_each_that_is_there_is_notified() {
+    fn dropped_receivers_are_removed_and_the_others_notified() {
         let mut listeners = Listeners::default();
         let kept = [(); 3].map(|()| listeners.listen());
         for _ in 0..100_000 {
@@ -194,7 +194,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]
-    fn callbacks_run_one_after_another_on_one_thread_and_a_panic_ends_none_of_the_others() {
+    fn callbacks_run_in_order_on_one_thread_and_survive_a_panic() {
         let callbacks = callbacks();
         let (said, hear) = mpsc::channel();
         let (go_on, wait) = mpsc::channel::<()>();

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_woken_before_it_sleeps_does_not_sleep() {
+    fn a_wake_up_before_the_sleep_prevents_it() {
         let parker = Parker::default();
         let until = far();
 
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_wakes_all_that_watch_it_and_forgets_those_that_have_left() {
+    fn a_signal_wakes_its_watchers_and_keeps_no_former_ones() {
         let signal = Signal::default();
         let parkers = [(); 3].map(|()| Arc::new(Parker::default()));
         let until = far();

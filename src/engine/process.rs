@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_called_by_its_machine_and_its_number() {
+    fn the_name_of_a_process_has_its_machine_and_pid() {
         let label = Process::this().label("nightly");
         let parts: Vec<_> = label.0.split('/').collect();
         let [host, id, "nightly"] = parts[..] else {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_system_says_which_namespace_a_process_is_in() {
+    fn the_pid_namespace_is_readable_and_constant() {
         assert!(namespace().is_some() && namespace() == namespace());
     }
 }

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asks_while_the_manager_holds_the_lock_alone_and_a_writer_asks_while_it_reads() {
+    fn calls_rest_behind_an_exclusive_hold_and_writers_ask_beside_readers() {
         let mut queue = queue(&[&writer()]);
         assert_eq!(asking(&queue), [true]);
         queue.begin_hold(7, Some(Rule::Exclusive));
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_ends_once_and_no_other_with_it() {
+    fn a_hold_ends_once_and_alone() {
         let mut queue = WaitQueue::default();
         queue.begin_hold(8, Some(Rule::Shared));
         queue.begin_hold(5, Some(Rule::Shared));
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_knows_who_took_each_hold_also_of_readers_and_of_sets() {
+    fn a_queue_has_the_thread_of_each_hold_of_readers_and_sets_too() {
         let mut queue = WaitQueue::default();
         let (me, other) = thread::scope(|scope| {
             let begin = || {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_handed_on_by_its_only_holder_to_the_first_call() {
+    fn a_release_by_the_only_holder_enters_the_first_call() {
         let mut queue = WaitQueue::default();
         queue.begin_hold(7, Some(Rule::Exclusive));
         assert!(
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_hands_nothing_on() {
+    fn a_release_by_a_reader_enters_no_call() {
         let mut queue = queue(&[&writer()]);
         queue.begin_hold(7, Some(Rule::Shared));
         assert!(queue.pass_on(7, entered).is_none());
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_is_handed_on_to_the_first_call_whoever_holds_others() {
+    fn a_released_permit_goes_to_the_first_call_beside_other_holds() {
         let first = call(LockCommands::semaphore(b"", b"s", 2, KeyTtls::default()));
         let mut queue = queue(&[&first]);
         assert!(queue.pass_on(7, entered).is_some());

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn d12_a_lock_whose_renewal_panicked_is_announced_as_lost_at_its_deadline() {
+    fn d12_a_panic_in_a_renewal_announces_the_loss_at_the_deadline() {
         let engine = engine();
         let lock = short_hold(&engine);
         let lost = lock.lost(false);
@@ -111,7 +111,7 @@ mod tests {
 
     /// RACE: T1, the renewal thread, plans the next step of a lock; T2 releases the lock; T1 enters it.
     #[test]
-    fn f7_a_lock_that_is_entered_behind_its_end_leaves_nothing_in_the_schedule() {
+    fn f7_a_schedule_entry_behind_the_end_of_its_lock_is_removed() {
         let engine = engine();
         let lock = short_hold(&engine);
         lock.lose(LostReason::ShutDown);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn h21_of_locks_that_are_due_together_the_one_that_ends_soonest_is_extended_first() {
+    fn h21_of_locks_due_together_the_one_with_the_nearest_end_is_first() {
         let engine = engine();
         let time_left = [9, 3, 6].map(Duration::from_secs);
         let due: Vec<Arc<dyn Due>> = time_left
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn d12_a_lock_that_no_thread_looks_after_is_lost_at_its_deadline() {
+    fn d12_a_lock_without_a_renewal_thread_is_lost_at_its_deadline() {
         let engine = engine();
         let lock = short_hold(&engine);
         let lost = lock.lost(false);

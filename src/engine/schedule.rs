@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_just_being_looked_after_is_held_until_it_is_removed() {
+    fn an_entry_in_work_counts_as_held_until_its_removal() {
         let schedule = Schedule::default();
         let things: Vec<_> = (0..2).map(|id| Arc::new(Thing(id))).collect();
         things
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nearly_due_is_taken_along_with_what_is_due_and_nothing_else() {
+    fn nearly_due_entries_are_taken_with_the_due_ones() {
         let schedule = Schedule::default();
         let waits = [Duration::ZERO, TOGETHER, Duration::from_secs(3_600)];
         for (id, wait) in (0..).zip(waits) {

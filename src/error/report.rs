@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_say_the_same_share_a_row() {
+    fn nodes_with_the_same_answer_share_a_row() {
         assert_eq!(
             rows(&[held(9_812), held(9_809), held(9_811)]),
             "n0, n1, n2: held by web-3/4711, 9.8 s left"

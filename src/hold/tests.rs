@@ -155,7 +155,7 @@ fn quarantined(why: QuarantineReason) -> Answer {
 }
 
 #[test]
-fn d1_extensions_that_different_majorities_confirmed_last_to_the_later_promise() {
+fn d1_extensions_by_different_majorities_last_to_the_later_promise() {
     let mut world = World::new();
     let mut hold = world.hold();
     world.pass(ms(10_000));
@@ -179,7 +179,7 @@ fn d1_extensions_that_different_majorities_confirmed_last_to_the_later_promise()
 /// RACE: T1 extends for its holder; T2, the renewal, extends a fixed lease to the same end, which is earlier by the other
 /// clock; T1 looks whether its own end is confirmed, with another lag between its readings of the clocks.
 #[test]
-fn d5_an_end_that_is_earlier_by_one_of_two_clocks_does_not_replace_the_other() {
+fn d5_a_promise_earlier_by_one_clock_does_not_replace_a_later_one() {
     let world = World::new();
     let at = |boot, wall| Moment::at(ms(boot), ms(wall));
     let until = |round, until| Promise {
@@ -246,7 +246,7 @@ fn d4_an_answer_behind_the_end_changes_nothing() {
 }
 
 #[test]
-fn a_released_lock_is_not_lost_whatever_comes_after() {
+fn no_answer_turns_a_released_lock_into_a_loss() {
     let mut world = World::new();
     let mut hold = world.hold();
     let extension = world.extend(&mut hold, TTL);
@@ -283,7 +283,7 @@ fn d3_half_of_the_nodes_is_enough_to_lose_a_lock_but_not_to_keep_it() {
 }
 
 #[test]
-fn a_node_that_says_gone_to_two_extensions_counts_once() {
+fn a_key_missing_at_two_extensions_counts_once() {
     let mut world = World::new();
     let mut hold = world.hold();
     for _ in 0..2 {
@@ -526,7 +526,7 @@ fn check_pause() -> Duration {
 }
 
 #[test]
-fn h21_while_a_majority_owes_the_answer_to_a_renewal_nobody_is_asked_again() {
+fn h21_no_renewal_is_sent_while_a_majority_has_not_answered_the_last() {
     let mut world = World::new();
     let mut hold = world.hold();
     world.pass(ms(10_000));
@@ -587,7 +587,7 @@ fn a_late_majority_confirms_an_extension_that_had_failed() {
 }
 
 #[test]
-fn an_extension_by_the_holder_beside_a_renewal_ends_with_the_lease_that_it_asked_for() {
+fn an_extension_by_the_holder_beside_a_renewal_gets_its_full_lease() {
     let mut world = World::new();
     let mut hold = world.hold();
     world.pass(ms(10_000));
@@ -669,7 +669,7 @@ fn a_lock_that_was_handed_over_is_extended_after_fifty_milliseconds() {
 }
 
 #[test]
-fn a_late_first_extension_makes_no_handed_over_lease_without_renewal_longer() {
+fn a_late_first_extension_does_not_lengthen_a_fixed_lease() {
     let mut world = World::new();
     let terms = Terms {
         renewed: false,
@@ -685,7 +685,7 @@ fn a_late_first_extension_makes_no_handed_over_lease_without_renewal_longer() {
 }
 
 #[test]
-fn d8_a_fixed_lease_gets_its_missing_key_after_fifty_milliseconds_and_ends_as_before() {
+fn d8_a_fixed_lease_gets_its_missing_key_and_keeps_its_end() {
     let mut world = World::new();
     let terms = Terms {
         renewed: false,
@@ -751,7 +751,7 @@ fn a_lock_is_extended_with_others_if_it_is_nearly_due_and_not_if_it_is_not() {
 }
 
 #[test]
-fn a_hold_of_an_hour_is_told_once_and_none_that_is_shorter_or_not_renewed() {
+fn a_renewed_hold_is_reported_once_after_an_hour() {
     let hour = lease::LONG_HOLD;
     for renewed in [true, false] {
         let mut world = World::new();

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_remembers_what_it_holds_and_nothing_else() {
+    fn a_thread_has_an_entry_for_each_of_its_holds_only() {
         let engines = [engine(), engine()];
         let before = entries();
 
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn f1_a_child_process_is_told_that_it_was_forked() {
+    fn f1_a_loss_by_a_fork_is_the_error_forked() {
         let lost = |reason| Lost {
             name: LockName::new(b"report"),
             reason,

@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_may_not_wait_for_its_turn_until_an_outage_would_end_it_says_busy() {
+    fn a_call_without_a_round_ticket_in_time_fails_as_busy() {
         let (engine, spec) = full();
         let soon = || time::deadline(Duration::from_millis(20));
         for patience in [
@@ -638,8 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_a_call_waits_for_ends_a_connect_timeout_and_two_response_timeouts_after_its_patience()
-     {
+    fn a_call_ends_one_connect_and_two_response_timeouts_after_its_limit() {
         let (engine, spec) = full();
         let config = &engine.shared.config;
         let slack = config.connect_timeout + config.response_timeout * 2;
@@ -660,7 +659,7 @@ mod tests {
 
     /// Here it ends at the first moment at which it can: nobody looks after locks any more.
     #[test]
-    fn h2_a_hold_that_ends_before_its_call_has_returned_leaves_no_line_and_no_owner() {
+    fn h2_a_hold_that_ends_before_its_call_leaves_no_queue_and_no_owner() {
         let engine = Engine::start(
             Config::default(),
             vec![NodeAddress::parse("redis://127.0.0.1:1").unwrap()],

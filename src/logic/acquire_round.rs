@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a2_a_token_is_larger_than_every_counter_that_was_seen_before_the_round() {
+    fn a2_a_token_is_larger_than_every_counter_of_earlier_rounds() {
         let won = |known| round(known, [ACCEPTED, ACCEPTED, FAILED]).1.unwrap();
         assert_eq!(won(9), AcquireEnd::Won { token: 10 });
         assert_eq!(won(10), AcquireEnd::Raise { token: 11 });
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_knows_which_nodes_have_entered_the_call_and_the_largest_counter() {
+    fn a_round_counts_queued_votes_and_the_largest_counter() {
         let lost = Some(AcquireEnd::Lost(RoundLoss::Held));
         for (votes, queued, seen) in [
             ([ACCEPTED, held(3, true), by_readers(4, true)], 2, 4),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_lost_for_a_reason_that_alone_explains_it() {
+    fn a_round_is_lost_for_a_sufficient_reason() {
         let ahead = Answer::Acquire(AcquireReply::Ahead { counter: 7 });
         let bad = Answer::Acquire(AcquireReply::BadCounter { which: None });
         let wrong = [
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn held_is_the_answer_of_a_majority_and_no_quorum_that_of_too_many_silent_nodes() {
+    fn held_needs_a_majority_and_missing_answers_are_no_quorum() {
         let (held, taken) = (|| held(1, false), |it| slot(it, None));
         let bad = || Answer::Acquire(AcquireReply::BadCounter { which: None });
         let known = |why| (Some(why), Some(why));
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn which_of_several_locks_is_in_the_way_is_known_and_stands_in_the_report() {
+    fn a_report_has_the_refused_one_of_several_names() {
         let names: Arc<[LockName]> = [&b"a"[..], b"b"].map(LockName::new).into();
         let mut ballot = Ballot::new(
             3,

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_is_that_of_the_least_that_would_have_to_change() {
+    fn the_error_kind_is_the_smallest_necessary_change() {
         let failed = NodeAnswer::Failed;
         let granted = || NodeAnswer::Granted;
         let new = || {

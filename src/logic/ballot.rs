@@ -230,8 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn h26_majorities_of_lists_with_one_server_more_or_less_or_a_dead_one_replaced_share_a_server()
-    {
+    fn h26_majorities_of_lists_that_differ_by_one_server_overlap() {
         for list in lists() {
             for server in (0..7).map(|number| 1 << number) {
                 assert!(
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_has_a_row_for_each_node_whether_it_has_answered_or_not() {
+    fn a_report_has_a_row_for_each_node() {
         let mut ballot = Ballot::new(3, First(1));
         let released = Answer::Release(ReleaseReply::Deleted);
         assert_eq!(vote(&mut ballot, 2, released.clone()), Step::Decided(1));

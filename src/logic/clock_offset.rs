@@ -135,7 +135,7 @@ mod tests {
     const T: u64 = 1_700_000_000 * S;
 
     #[test]
-    fn c4_a_step_of_a_nodes_clock_is_seen_at_the_next_answer() {
+    fn c4_the_next_answer_shows_a_step_of_a_nodes_clock() {
         let mut clock = NodeClock::new(0.01);
         assert_eq!(clock.on_answer(T, 100 * S, 100 * S + 500), None);
         assert_eq!(clock.on_answer(T + S, 101 * S, 101 * S + 500), None);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_known_as_well_as_its_answers_together_show_it() {
+    fn the_answers_of_a_clock_narrow_its_offset_together() {
         let mut clock = NodeClock::new(0.0);
         let ahead = |it: u64| (T - 100 * S + it) as i64;
         assert_eq!(clock.offset(), None);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_claims_about_time_never_panics() {
+    fn no_time_of_a_node_panics() {
         let mut clock = NodeClock::new(f64::NAN);
         for node in [0, u64::MAX, 1, u64::MAX] {
             let _ = clock.on_answer(node, u64::MAX, 0);
@@ -252,8 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_for_all_is_ours_where_the_clocks_of_most_nodes_allow_it_and_else_the_earliest_that_they_allow()
-     {
+    fn common_time_is_local_time_within_the_range_of_most_clocks() {
         let time =
             |wall, clocks: &[u64]| time_for_all(wall, clocks.iter().map(|it| (it - 1, it + 1)), 3);
         for (wall, clocks, expected) in [

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn b6_a_server_whose_record_is_young_is_silent_until_what_it_lost_has_expired() {
+    fn b6_a_server_with_a_young_record_is_quarantined_until_locks_expire() {
         let mut of = Of::new();
         of.meet(server("a", 0), 3, Record::KeptFromNothing, 0);
         assert_eq!(
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn b6_a_restart_that_was_seen_is_counted_by_our_own_clock_whatever_the_record() {
+    fn b6_an_observed_restart_counts_by_the_local_clock() {
         for record in [
             Record::Kept,
             Record::Another,
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn b6_a_server_that_does_not_say_who_it_is_counts_from_every_connection() {
+    fn b6_a_server_without_a_run_id_is_quarantined_on_each_connection() {
         let mut of = Of::new();
         let mute = || ServerInfo {
             run_id: None,
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn c4_a_node_whose_clock_was_stepped_forward_is_as_one_that_forgot() {
+    fn c4_a_forward_clock_step_quarantines_as_data_loss_does() {
         let mut of = Of::old();
         let by = of
             .eligibility
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn h16_a_server_is_silent_if_its_record_is_young_whatever_it_began_with() {
+    fn h16_a_server_with_a_young_record_is_quarantined() {
         for (record, served) in [
             (Record::Another, 0),
             (Record::Missing, 0),
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_new_if_nobody_knows_that_it_was_used_before() {
+    fn a_server_without_a_sign_of_earlier_use_is_new() {
         let at_once = |served, record| {
             let mut of = Of::new();
             of.meet(server("a", 0), served, record, 0);
@@ -495,7 +495,7 @@ mod tests {
 
     /// Until a lock is asked for a server is only looked at, and nothing is stored there.
     #[test]
-    fn a_server_that_was_only_looked_at_is_still_new() {
+    fn an_inspection_leaves_a_server_new() {
         let mut of = Of::new();
         let look = RecordReply {
             kept: false,
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn b6_a_server_that_somebody_vouches_for_votes_at_once_unless_we_know_better() {
+    fn b6_a_vouched_server_votes_at_once_unless_its_record_changed() {
         let mut of = Of::new();
         assert_eq!(of.meet(server("a", 0), 0, Record::Vouched, 0), None);
         assert_eq!(of.quarantine_remaining(0), [0; 2]);
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn h15_a_longer_silence_that_turns_up_later_holds_for_all_that_have_begun_and_ends_no_hold() {
+    fn h15_a_longer_quarantine_found_later_applies_and_ends_no_hold() {
         let mut of = Of::new();
         of.meet(server("a", 0), 0, Record::Missing, 0);
         assert_eq!(of.quarantine_remaining(11), [0; 2]);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn b6_a_server_that_was_emptied_since_we_met_it_is_silent_whoever_finds_that_out() {
+    fn b6_a_server_emptied_since_the_last_login_is_quarantined() {
         for (record, served) in [(Record::Missing, 0), (Record::Kept, 3)] {
             let mut of = Of::old();
             of.meet(server("a", 60), served, record, 60);
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn without_quarantine_everybody_votes_at_once() {
+    fn without_quarantine_all_servers_vote_at_once() {
         let mut of = Of {
             eligibility: Eligibility::new(None, 0.01),
             start: crate::time::tick(),

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_counts_with_the_ttl_that_the_nodes_are_sent() {
+    fn the_holder_counts_with_the_ttl_sent_to_nodes() {
         let ttl = Duration::from_micros(2_500_999);
         assert_eq!(
             (millis(ttl), whole_millis(ttl)),
@@ -93,8 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_can_be_extended_three_times_before_it_is_over_and_no_failure_makes_for_a_busy_loop()
-    {
+    fn three_extensions_fit_into_a_lease_and_retries_pause() {
         let ttl = Duration::from_secs(30);
         let timeout = Duration::from_millis(50);
         let fit = ttl.as_nanos() / renew_after(ttl).as_nanos();
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_along_with_others_is_extended_a_little_early_and_hardly_more_often() {
+    fn a_renewal_with_others_is_less_than_a_tenth_early() {
         for ttl in [
             Duration::from_millis(100),
             Duration::from_secs(10),

@@ -58,7 +58,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn where_too_many_keys_are_ours_fewer_are_looked_at_and_more_again_later() {
+    fn a_scan_portion_shrinks_on_many_keys_and_grows_again() {
         let mut count = portion(u64::MAX, false);
         let mut counts = vec![count];
         for too_many in [true, true, true, true, false, false] {
@@ -70,14 +70,14 @@ mod tests {
     }
 
     #[test]
-    fn a_node_works_for_a_fifth_of_the_time_at_most_and_a_long_way_is_no_work() {
+    fn a_scan_uses_at_most_a_fifth_of_a_nodes_time() {
         let millis = Duration::from_millis;
         assert_eq!(pause(millis(2)), millis(8));
         assert_eq!(pause(millis(50)), millis(20));
     }
 
     #[test]
-    fn a_star_is_anything_and_a_question_mark_is_one_byte() {
+    fn a_star_matches_anything_and_a_question_mark_one_byte() {
         for (pattern, name, is_so) in [
             ("*", "", true),
             ("*", "a", true),
@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_fit_as_is_said(pattern in "[ab*?]{0,8}", name in "[ab]{0,8}") {
+        fn patterns_match_names_as_the_simple_form_does(pattern in "[ab*?]{0,8}", name in "[ab]{0,8}") {
             prop_assert_eq!(fits(pattern.as_bytes(), name.as_bytes()), simply_fits(pattern.as_bytes(), name.as_bytes()));
         }
     }

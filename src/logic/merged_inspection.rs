@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_program_holds_a_lock_and_nobody_knows_for_whom() {
+    fn a_foreign_key_holds_a_lock_without_a_holder_name() {
         let foreign = || key(StoredKey::Foreign, Some(4));
         let expected = LockState::Held {
             holder: None,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_hold_it_together_and_the_node_that_knows_most_of_them_counts() {
+    fn the_largest_number_of_readers_on_a_node_counts() {
         let expected = LockState::Read {
             readers: 4,
             left: Some(Duration::from_secs(7)),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_free_where_a_majority_has_no_key_whatever_the_others_have() {
+    fn a_lock_is_free_if_a_majority_has_no_key() {
         assert_eq!(
             of(3, &[free(), held("a", Some(1)), free()]),
             LockState::Free
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_a_majority_only_where_nodes_that_were_not_asked_could_not_make_one() {
+    fn no_majority_is_certain_only_if_no_open_node_could_make_one() {
         let a = || held("a", Some(1));
         let b = || held("b", Some(1));
         assert_eq!(of(3, &[a(), b(), free()]), LockState::NoMajority);

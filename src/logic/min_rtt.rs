@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn h20_a_round_trip_that_has_become_longer_is_known_after_two_windows() {
+    fn h20_a_longer_round_trip_counts_after_two_windows() {
         assert_eq!(after(&[(0, 1)]), 1);
         assert_eq!(after(&[(0, 1), (9, 81)]), 1);
         assert_eq!(after(&[(0, 1), (9, 81), (11, 81)]), 1, "the window before");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_large_where_the_round_trip_is_short_and_many_where_it_is_long() {
+    fn short_round_trips_have_large_batches_and_long_ones_many() {
         let of = |micros| {
             let mut rtt = MinRtt::default();
             rtt.on_answer(time::tick(), Duration::from_micros(micros));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_long_ago_counts_no_more_though_nothing_came_since() {
+    fn old_measurements_expire_without_new_ones() {
         assert_eq!(after(&[(0, 1), (19, 81)]), 1);
         assert_eq!(after(&[(0, 1), (20, 81)]), 81);
     }

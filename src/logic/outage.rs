@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_said_once_with_its_end_and_no_more_than_one_in_a_minute() {
+    fn an_outage_is_logged_once_with_its_end_and_once_a_minute() {
         let (mut outage, start) = outage();
         assert!(outage.on_failure(start, start));
         assert!(!outage.on_failure(start + s(1), start + s(1)));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_majority_that_refuses_the_login_ends_an_outage_for_which_there_is_patience_left() {
+    fn only_a_login_refused_by_a_majority_ends_an_outage_early() {
         let failed = NodeAnswer::Failed;
         let down = || NodeFailure::Connect {
             reason: "refused".to_owned(),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_the_patience_counts_from_the_beginning_of_the_managers_outage() {
+    fn h8_the_outage_timeout_counts_from_the_start_of_the_outage() {
         let start = crate::time::tick();
         let now = start + s(12);
         assert!(is_hopeless(now, Some(start), PATIENCE, now));

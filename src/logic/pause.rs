@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_can_be_free_when_the_last_key_that_it_needs_expires() {
+    fn a_majority_is_free_when_its_last_needed_key_expires() {
         assert_eq!(
             free_in(&[Some(ms(30)), Some(ms(10)), Some(ms(20))]),
             Some(ms(20))
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_who_cannot_be_told_asks_at_least_twice_while_it_has_what_it_was_handed() {
+    fn h3_a_call_without_messages_asks_twice_within_a_hand_over() {
         assert_eq!(
             in_a_list(pause(false, 9, ms(10), ms(200), None, 1.0)),
             ms(200)
@@ -192,8 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_is_told_of_releases_asks_rarely_and_never_more_rarely_than_the_longest_pause()
-    {
+    fn a_call_with_messages_polls_rarely_and_within_the_longest_pause() {
         let min = ms(10);
         let max = ms(200);
         assert_eq!(pause(true, 0, min, max, None, 0.0), ms(150));
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_that_announces_a_release_is_answered_at_once_and_fewer_after_a_moment() {
+    fn messages_of_a_majority_cause_an_ask_at_once_and_fewer_later() {
         let planned = crate::time::tick();
         let soon = planned.checked_sub(ms(1)).unwrap();
         let late = planned.checked_add(ms(1)).unwrap();
@@ -231,13 +230,13 @@ mod tests {
     }
 
     #[test]
-    fn notices_are_waited_for_as_long_as_answers_took() {
+    fn the_wait_for_further_messages_lasts_a_round_trip() {
         assert_eq!(grace(ms(0), 0), GRACE_MIN);
         assert_eq!(grace(ms(80), 0), ms(80));
     }
 
     #[test]
-    fn h23_a_node_that_announces_without_end_is_answered_ever_more_rarely() {
+    fn h23_repeated_messages_of_one_node_cause_ever_fewer_asks() {
         assert_eq!(
             [0, 1, 9].map(|it| grace(ms(0), it)),
             [ms(2), ms(4), ms(1_024)]

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarantine_ends_so_long_after_its_beginning_as_it_lasts_however_long_that_is() {
+    fn a_quarantine_ends_its_length_after_its_start() {
         let seen = crate::time::tick();
         let began = shown(seen, 3, QuarantineReason::Restarted);
         assert_eq!(began.until(10 * S), Some(seen + 7 * S));

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn h21_the_retries_of_a_manager_share_one_pace_which_falls_while_answers_are_late() {
+    fn h21_retries_of_a_manager_share_one_rate_lower_while_answers_are_late() {
         for (is_late, a_second) in [(false, 10_000), (true, 2_500)] {
             let mut retries = Retries::default();
             let start = crate::time::tick();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn h21_of_many_locks_those_that_end_soonest_are_tried_again_first_and_soonest_near_their_end() {
+    fn h21_locks_near_their_end_are_retried_first_and_soonest() {
         let mut retries = Retries::default();
         let now = crate::time::tick();
         waits(&mut retries, 25_000, LEFT, false, now);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn several_locks_are_a_number_and_the_one_that_ends_first() {
+    fn a_summary_has_the_number_of_locks_and_the_first_to_end() {
         let of =
             |locks: &[(&'static str, u64)]| summary(locks.to_vec(), |it| Duration::from_secs(it.1));
         assert_eq!(of(&[]), None);

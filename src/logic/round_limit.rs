@@ -87,7 +87,7 @@ mod tests {
     use crate::time;
 
     #[test]
-    fn h5_what_was_under_way_when_the_limit_was_cut_cuts_it_no_further() {
+    fn h5_rounds_sent_before_a_cut_of_the_limit_cut_it_no_further() {
         let asked = time::tick();
         let now = asked + Duration::from_millis(100);
         let mut limit = RoundLimit::default();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn h5_a_timeout_cuts_what_is_used_and_a_few_rounds_may_always_be_under_way() {
+    fn h5_a_timeout_halves_the_rounds_in_use_down_to_a_minimum() {
         let start = time::tick();
         let mut limit = RoundLimit::default();
         limit.on_timeout(start, start, 40);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn h5_a_lone_timeout_is_made_up_for_by_as_many_answers_and_the_next_one_is_not() {
+    fn h5_a_lone_timeout_is_recovered_quickly_and_the_next_is_not() {
         let start = time::tick();
         let mut limit = RoundLimit::of(200);
         limit.on_timeout(start, start, 200);

@@ -107,7 +107,7 @@ mod tests {
     use crate::time;
 
     #[test]
-    fn b10_a_process_that_comes_back_after_another_shows_several_behind_an_address() {
+    fn b10_a_returning_run_id_shows_several_servers_at_one_address() {
         let now = time::tick();
         let mut behind = BehindAddress::default();
         for (second, run_id, is_several) in [
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn b1_one_process_has_one_vote_until_it_is_another_process() {
+    fn b1_nodes_with_one_run_id_share_a_vote_until_it_changes() {
         let n0 = NodeId::new(0);
         let n1 = NodeId::new(1);
         let now = time::tick();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn b1_who_has_been_away_for_the_longest_ttl_leaves_the_vote_to_its_double() {
+    fn b1_a_node_absent_for_the_longest_ttl_leaves_its_vote_to_a_duplicate() {
         let ([n0, n1], begin) = ([0, 1].map(NodeId::new), time::tick());
         let mut run_ids = RunIds::new(2, LONGEST);
         assert_eq!(run_ids.claim(n0, "a", begin), Ok(()));
@@ -184,7 +184,7 @@ mod tests {
     /// All orders in which two nodes show one run id, or go: what the one granted never counts together with what the other
     /// grants, as long as a lock can last.
     #[test]
-    fn b1_whoever_comes_first_what_two_nodes_of_one_run_id_grant_never_counts_together() {
+    fn b1_in_every_order_grants_of_one_run_id_count_for_one_node() {
         use Deed::{Claim, Leave, Pass};
         let deeds = [Claim(0), Claim(1), Leave(0), Leave(1), Pass(6), Pass(11)];
         let begin = time::tick();

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_differ_are_lifted_to_the_largest_that_can_be_believed() {
+    fn differing_counters_are_raised_to_the_largest_plausible_one() {
         let lift = |token| Some(AcquireEnd::Raise { token });
         assert_eq!(
             read(&[shared(7), shared(5)]),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raise_of_a_reader_is_won_with_the_nodes_that_have_the_number_whatever_the_others_have() {
+    fn a_readers_raise_is_won_by_a_majority_with_the_number() {
         let raise = |votes: &[Answer]| {
             end(
                 3,

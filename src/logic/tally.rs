@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn h10_not_ours_is_no_loss_of_who_never_had_it_nor_when_the_lease_is_over() {
+    fn h10_not_ours_is_no_loss_without_a_promise_or_behind_the_lease() {
         assert_eq!(
             released(&[0, 1, 2], &[(0, DELETED, 10), (1, DELETED, 10)]),
             FREED
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_knows_how_long_each_answer_took() {
+    fn a_probe_measures_the_time_of_each_answer() {
         let mut ballot = Ballot::new(2, ProbeRound::default());
         let sent = at(10);
         let later = Duration::from_millis(7);

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proposal_is_the_clock_or_more_than_what_was_seen() {
+    fn a_proposal_is_the_time_or_above_the_counters_seen() {
         assert_eq!(propose(1_000, 5), Some(1_000));
         assert_eq!(propose(1_000, 1_000), Some(1_001));
         assert_eq!(propose(1_000, 7_000), Some(7_001));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_far_ahead_is_believed_only_if_more_nodes_show_it_than_a_majority_can_do_without() {
+    fn a_counter_far_ahead_counts_only_if_a_minority_cannot_have_shown_it() {
         let now = 1_700_000_000_000_000;
         let far = LIMIT - 1;
         let seen = |counters: &[u64]| largest_seen(counters.iter().copied(), now, 1);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_stay_below_what_a_double_can_tell_apart() {
+    fn tokens_are_exact_as_double_precision_numbers() {
         assert_eq!(LIMIT, 9_007_199_254_740_992);
         assert_eq!(propose(LIMIT - 9, LIMIT - 2), Some(LIMIT - 1));
         assert_eq!(propose(0, LIMIT - 1), None);

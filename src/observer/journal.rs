@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn no_event_is_made_for_nobody() {
+    fn no_event_is_built_without_an_observer() {
         let journal = Journal::start(None).unwrap();
         journal.observe(|| panic!("it was made"));
         end(&journal);

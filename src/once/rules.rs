@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_fires_half_an_hour_early_belongs_to_the_period_that_it_means() {
+    fn a_run_up_to_half_an_hour_early_belongs_to_the_next_period() {
         let three = 20_000 * DAY + 3 * HOUR;
         let due = |now| ONCE_A_DAY.due(hours(3), None, now);
         for early in [0, 1, HOUR / 2] {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn every_moment_is_in_its_period_and_no_record_expires_in_it() {
+    fn every_moment_is_in_its_period_and_within_the_record_life() {
         for length in [1, 3, 7, 3_600, 86_400, 604_800] {
             for at in [0, length / 2] {
                 let plan = Plan::Every(Duration::from_secs(length));
@@ -385,7 +385,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_is_read_as_it_was_written_and_no_other_text_breaks_the_reader(
+        fn a_written_record_is_read_back_and_no_text_panics(
             numbers: [u64; 3], times: [u32; 2], state in 0..3usize, said in ".{0,300}", other in ".{0,80}"
         ) {
             let [period, token, kind] = numbers;
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn m1_one_node_is_enough_for_done_whatever_it_has_lost() {
+    fn m1_a_finished_run_on_one_node_is_enough_for_done() {
         for period in [7, 8] {
             for state in ["done", "failed"] {
                 let shown = text(state, period, 5, 9);
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn m2_nothing_is_known_from_a_majority_that_is_ours_old_and_readable() {
+    fn m2_only_a_majority_with_our_key_and_old_data_proves_no_run() {
         let old = job(500, "");
         let earlier = job(500, &text("done", 6, 5, 9));
         let not = [
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn m5_a_begun_run_is_for_a_person_unless_it_is_to_be_repeated() {
+    fn m5_a_begun_run_needs_a_person_unless_it_is_repeatable() {
         let shown = text("begun", 7, 5, 9);
         let jobs = || [job(0, &shown), job(0, ""), job(0, "")];
         assert_eq!(

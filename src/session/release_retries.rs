@@ -170,8 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn h7_there_is_an_end_to_the_releases_that_are_kept_and_the_oldest_are_given_up_and_said_to_be_once()
-     {
+    fn h7_kept_releases_have_a_limit_and_dropped_ones_are_reported_once() {
         let start = time::tick();
         let mut kept = with_room_for_two();
         let mut keep = |name: &str| {
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_whose_key_has_expired_makes_room_for_others() {
+    fn a_release_of_an_expired_key_makes_room_for_others() {
         let start = time::tick();
         let mut kept = with_room_for_two();
         for (name, seconds) in [("a", 10), ("b", 100)] {
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn h23_a_refused_release_costs_one_look_and_one_more_when_it_expires() {
+    fn h23_a_refused_release_is_visited_twice_at_most() {
         let start = time::tick();
         let mut kept = ReleaseRetries::default();
         let mut refuse = |count: usize, now: Tick| {
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn h7_of_releases_that_are_refused_a_few_are_sent_after_each_pause_and_all_once_one_is_taken() {
+    fn h7_refused_releases_are_probed_after_pauses_until_one_is_taken() {
         let start = time::tick();
         let later = |pauses: u32| start.checked_add(PAUSE.saturating_mul(pauses)).unwrap();
         let mut kept = ReleaseRetries::default();
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_is_given_all_that_is_kept_whatever_was_refused() {
+    fn a_new_connection_gets_all_kept_releases() {
         let start = time::tick();
         let mut kept = ReleaseRetries::default();
         kept.keep_refused(release("a", after(start, 100)), start);

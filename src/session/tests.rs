@@ -272,8 +272,7 @@ fn h27_commands_that_wait_for_a_sync_fail_with_it() {
 
 /// As after a process was stopped, which reads answers before it has asked which server is the primary.
 #[test]
-fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_primary_does_not_count()
- {
+fn grants_of_an_unconfirmed_primary_do_not_count() {
     let mut tried = Tried::open();
     let granted = || Reply {
         answer: Answer::Acquire(AcquireReply::Accepted),
@@ -339,7 +338,7 @@ fn b1_a_grant_of_a_server_that_is_new_does_not_count() {
 
 /// Otherwise a call could win with it, find that it has no vote, and lose its place in all lists.
 #[test]
-fn b1_a_hand_over_does_not_count_for_what_was_asked_in_the_quarantine() {
+fn b1_a_hand_over_does_not_count_for_an_ask_within_the_quarantine() {
     let mut tried = Tried::new(true);
     tried.open_with(new_server());
     let ends = tried.now.tick + Duration::from_secs(10);
@@ -354,7 +353,7 @@ fn b1_a_hand_over_does_not_count_for_what_was_asked_in_the_quarantine() {
 }
 
 #[test]
-fn b5_a_server_that_may_evict_locks_is_refused_and_what_a_login_asks_is_asked_every_minute() {
+fn b5_a_server_that_may_evict_is_refused_and_checked_every_minute() {
     let mut tried = Tried::open();
     let mut evicts = ServerInfo {
         record_reply: Some(RecordReply {
@@ -375,7 +374,7 @@ fn b5_a_server_that_may_evict_locks_is_refused_and_what_a_login_asks_is_asked_ev
 }
 
 #[test]
-fn h6_a_server_is_stalled_once_its_socket_was_found_empty_and_an_answer_is_overdue() {
+fn h6_a_server_with_an_empty_socket_and_an_overdue_answer_is_stalled() {
     let mut tried = Tried::open();
     tried.give(Command::time());
     tried.write();
@@ -449,7 +448,7 @@ fn h9_a_connection_without_answers_ends_when_all_keys_have_expired() {
 }
 
 #[test]
-fn h6_its_thread_looks_in_time_and_is_woken_only_if_it_would_not() {
+fn h6_a_worker_is_woken_only_for_deadlines_before_its_plan() {
     let mut tried = Tried::open();
     assert!(tried.now.tick + TIMEOUT * 10 < tried.session.plan(tried.now.tick));
     tried.give(Command::time());
@@ -478,7 +477,7 @@ fn h6_its_thread_looks_in_time_and_is_woken_only_if_it_would_not() {
 }
 
 #[test]
-fn h7_a_server_that_answers_what_it_was_not_sent_yet_is_given_up() {
+fn h7_an_answer_before_its_command_is_sent_ends_the_connection() {
     let mut tried = Tried::open();
     tried.give(Command::time());
 
@@ -489,7 +488,7 @@ fn h7_a_server_that_answers_what_it_was_not_sent_yet_is_given_up() {
 }
 
 #[test]
-fn h7_what_a_slow_server_was_sent_is_not_kept_while_more_is_given_to_it() {
+fn h7_sent_bytes_are_freed_while_a_slow_server_is_given_more() {
     let mut tried = Tried::open();
     let length = release().packed().len();
     for _ in 0..100 {
@@ -507,7 +506,7 @@ fn h7_what_a_slow_server_was_sent_is_not_kept_while_more_is_given_to_it() {
 }
 
 #[test]
-fn what_a_command_needs_is_sent_before_it() {
+fn a_subscription_precedes_its_acquire() {
     let mut tried = Tried::open();
     tried.give(
         Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_NOTIFIED]).with_wait(),
@@ -519,7 +518,7 @@ fn what_a_command_needs_is_sent_before_it() {
 }
 
 #[test]
-fn commands_wait_for_an_answer_and_not_for_long_behind_which_they_are_written_together() {
+fn commands_wait_briefly_for_an_answer_and_are_written_together() {
     let mut tried = Tried::open();
     let takes = |tried: &Tried| tried.session.availability().takes_commands(tried.now.tick);
     // A round trip of no time.
@@ -562,7 +561,7 @@ fn bytes_may_be_cut_at_every_place() {
 
 /// RACE: T1, this process, is stopped and goes on when T2 has promoted another server. T1 reads old messages first.
 #[test]
-fn a_server_whose_lease_is_over_hands_over_no_token() {
+fn an_unconfirmed_primary_hands_over_no_token() {
     let mut tried = Tried::open();
     let record_version = RecordVersion::NONE;
     let until = tried.now.moment.checked_add(TIMEOUT).unwrap();
@@ -577,7 +576,7 @@ fn a_server_whose_lease_is_over_hands_over_no_token() {
 }
 
 #[test]
-fn h17_a_server_with_another_record_than_it_was_synced_with_hands_over_no_token() {
+fn h17_a_hand_over_with_an_unsynced_record_has_no_token() {
     let mut tried = Tried::open();
     let other = RecordVersion::new(2);
     tried.receive(&handed_over_push(&other)).unwrap();
@@ -586,7 +585,7 @@ fn h17_a_server_with_another_record_than_it_was_synced_with_hands_over_no_token(
 
 /// RACE: T2, the server, has its clock set forward and deletes what others hold; it hands that over to T1 before any answer.
 #[test]
-fn c4_a_hand_over_that_shows_a_step_of_the_clock_has_no_token_and_begins_no_quarantine() {
+fn c4_a_hand_over_with_a_clock_step_has_no_token_and_no_quarantine() {
     const TIME: u64 = 1_800_000_000_000_000;
     let mut tried = Tried::open();
     tried.give(Command::time());
@@ -608,7 +607,7 @@ fn c4_a_hand_over_that_shows_a_step_of_the_clock_has_no_token_and_begins_no_quar
 
 /// RACE: T1 asks; T2, the server, loses its data, and its new quarantine passes before T1 syncs it again.
 #[test]
-fn h17_a_hand_over_counts_for_what_was_asked_with_the_same_record_on_the_same_connection() {
+fn h17_a_hand_over_counts_for_asks_with_this_record_and_connection() {
     let mut tried = Tried::open();
     let begun = tried.now.tick;
     let hands_over_from = |tried: &mut Tried| {
@@ -654,7 +653,7 @@ enum Step {
 proptest! {
     /// Against a model: a queue of commands. Each has one answer, in order; what is lost fails, and releases are sent again.
     #[test]
-    fn each_command_has_one_answer_whatever_is_lost_and_releases_are_kept(
+    fn each_command_has_one_answer_despite_losses_and_releases_are_kept(
         steps in prop::collection::vec(prop::sample::select(vec![
             Step::Ask, Step::Ask, Step::Release, Step::Release, Step::Answer, Step::Answer, Step::Answer, Step::Later,
             Step::Lose, Step::Connect,
@@ -716,7 +715,7 @@ proptest! {
 
     /// `PROPTEST_CASES=1000000` looks for ten minutes.
     #[test]
-    fn h18_no_bytes_of_a_server_make_it_panic(
+    fn h18_no_bytes_of_a_server_cause_a_panic(
         bytes in prop::collection::vec(prop_oneof![
             Just(b"\r\n".to_vec()), Just(b"*2\r\n".to_vec()), Just(b"$3\r\n".to_vec()), Just(b":1\r\n".to_vec()),
             Just(b"-NOSCRIPT x\r\n".to_vec()), Just(b"-ERR x\r\n".to_vec()), Just(b">3\r\n".to_vec()), Just(b"_\r\n".to_vec()),

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_is_not_rounded() {
+    fn a_configured_duration_is_not_rounded() {
         for (nanos, shown) in [
             (0, "0 ns"),
             (1, "1 ns"),

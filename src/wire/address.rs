@@ -255,7 +255,7 @@ mod tests {
 
     /// Names of interfaces differ by case.
     #[test]
-    fn the_zone_of_a_link_local_address_is_read_as_the_system_wants_it() {
+    fn the_zone_of_a_link_local_address_is_passed_to_the_system() {
         for (url, place) in [
             ("redis://[FE80::1%25Eth0]", "[fe80::1%Eth0]:6379"),
             ("redis://[fe80::1%eth0.7]:7000/3", "[fe80::1%eth0.7]:7000"),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_get_wrong_in_a_url_has_words_of_its_own() {
+    fn common_mistakes_in_urls_have_errors_of_their_own() {
         for (url, reason) in [
             #[cfg(feature = "tls")]
             ("rediss://host#insecure", INSECURE),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn b7_an_option_of_a_url_is_obeyed_or_refused_and_never_ignored() {
+    fn b7_an_option_of_a_url_is_applied_or_refused() {
         for (url, database) in [
             ("redis://host?db=3", 3),
             ("valkey://host:7000/?db=3", 3),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_that_was_given_apart_is_for_nodes_whose_url_has_none() {
+    fn separate_credentials_are_for_urls_without_a_login() {
         let login = Credentials {
             user: Some("ann".to_owned()),
             password: "se/cret".to_owned(),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_urls_say_what_is_expected_and_repeat_no_secret() {
+    fn errors_of_bad_urls_have_a_reason_and_no_secret() {
         for url in [
             "",
             "host:6379",

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_packed_as_any_client_packs_it() {
+    fn a_command_is_packed_in_the_standard_form() {
         let long = [b'x'; 1_000];
         let many: Vec<&[u8]> = [0, 1, 2, 3, 4, 8, 9, 10, 99, 100, 1_000]
             .map(|it| &long[..it])
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_cluster_what_belongs_to_no_lock_is_in_the_slot_of_the_hash_tag() {
+    fn in_a_cluster_keys_without_a_lock_are_in_the_slot_of_the_tag() {
         let keys: [&[u8]; 3] = [b"{x}quorlock:record", RECORD, b"{x}c"];
         let args: [&[u8]; 3] = [b"quorlock:record", b"", Command::IS_NOTIFIED];
         let there = Destination {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn h17_a_command_has_the_edition_of_the_connection_that_it_is_written_to() {
+    fn h17_a_command_has_the_record_version_of_its_connection() {
         let keys: [&[u8]; 2] = [b"a", RECORD];
         let args: [&[u8]; 7] = [
             b"1",
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_waits_says_whether_its_client_is_told() {
+    fn a_waiting_command_has_a_flag_for_messages() {
         let keys: [&[u8]; 1] = [b"a"];
         let command =
             Command::of_script(Script::Acquire, &keys, &[b"x", Command::IS_NOTIFIED]).with_wait();

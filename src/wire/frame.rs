@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn g4_every_limit_is_where_it_is_said_to_be() {
+    fn g4_a_reply_may_reach_each_limit_exactly() {
         let bulk = |len: usize| format!("${len}\r\n{}\r\n", "x".repeat(len));
         let array = |len: usize| format!("*{len}\r\n{}", ":1\r\n".repeat(len));
         let map = |len: usize| format!("%{len}\r\n{}", ":1\r\n".repeat(2 * len));
@@ -401,12 +401,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn g4_no_bytes_at_all_make_it_panic(bytes: Vec<u8>) {
+        fn g4_no_bytes_cause_a_panic(bytes: Vec<u8>) {
             let _ = reply_len(&bytes);
         }
 
         #[test]
-        fn g4_whatever_was_announced_the_end_is_within_what_has_come(bytes in "[-+:$*#_,%>=~!0-9a-c\r\n]{0,24}") {
+        fn g4_the_end_of_a_reply_is_within_the_received_bytes(bytes in "[-+:$*#_,%>=~!0-9a-c\r\n]{0,24}") {
             if let Ok(Some(len)) = reply_len(bytes.as_bytes()) {
                 prop_assert!(len <= bytes.len());
                 let _ = redis::parse_redis_value(&bytes.as_bytes()[..len]);
@@ -414,7 +414,7 @@ mod tests {
         }
 
         #[test]
-        fn g4_replies_of_every_type_end_where_they_end_however_they_come(reply in reply(), behind: Vec<u8>) {
+        fn g4_replies_of_every_type_have_one_end_in_any_split(reply in reply(), behind: Vec<u8>) {
             match reply_len(&reply) {
                 // Too deep: known as soon as the depth is reached, and never taken back.
                 Err(why) => prop_assert!(why.contains("levels deep"), "{}", why),

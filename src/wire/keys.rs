@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_beside_a_lock_has_the_hash_tag_of_its_prefix(name in name()) {
+        fn keys_beside_a_lock_have_the_hash_tag_of_its_prefix(name in name()) {
             let lock = [b"{locks}", &name[..]].concat();
             for kind in KINDS {
                 let key = beside(kind, &lock);
@@ -200,7 +200,7 @@ mod tests {
         }
 
         #[test]
-        fn whose_a_key_is_can_be_told_from_it(name in name(), slot: u8) {
+        fn a_key_shows_its_lock_and_slot(name in name(), slot: u8) {
             prop_assert_eq!(owner_of(&beside("fence", &name)), Some((name.clone(), None)));
             prop_assert_eq!(owner_of(&beside("readers", &name)), Some((name.clone(), None)));
             let of_slot = beside(&format!("slot-fence-{slot}"), &name);

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn g6_every_known_code_has_a_failure_of_its_own() {
+    fn g6_each_error_code_has_its_own_failure() {
         for (line, failure) in [
             (
                 "-LOADING Redis is loading the dataset in memory",
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn g6_a_server_that_refuses_writes_says_so_and_a_word_in_the_text_is_no_code() {
+    fn g6_refused_writes_are_found_by_code_and_not_by_text() {
         for line in [
             "-MISCONF Errors writing to the AOF file",
             "-NOREPLICAS Not enough good replicas to write.",
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_that_fails_for_another_reason_than_the_password_says_which() {
+    fn a_refused_login_shows_reasons_other_than_the_password() {
         let login = |line: &str| match redis::parse_redis_value(format!("{line}\r\n").as_bytes()) {
             Ok(redis::Value::ServerError(error)) => of_login(&error),
             other => panic!("{other:?}"),
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_access_list_forbids_in_a_script_is_not_permitted() {
+    fn a_command_of_a_script_denied_by_acl_is_not_permitted() {
         for line in [
             "-NOPERM User locks has no permissions to run the 'eval' command",
             "-ERR The user executing the script can't run this command or subcommand script: 89, on @user_script:1.",
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_command_of_a_script_is_named_after_its_line_in_the_words_of_each_version() {
+    fn the_line_of_a_script_error_names_the_refused_command() {
         for (script, command) in [
             (Script::Extend, "PTTL"),
             (Script::ExtendShared, "ZSCORE"),
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_value_says_about_its_holder_is_short_and_no_token_is_in_it() {
+    fn a_holder_label_is_shown_short_escaped_and_without_a_token() {
         let shown = |label: &[u8]| shown_holder(label).map(|it| it.to_string());
         assert_eq!(shown(b""), None);
         assert_eq!(
@@ -455,7 +455,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn g6_whatever_a_server_says_is_one_short_line_without_control_characters(text: String) {
+        fn g6_server_texts_become_one_short_line_without_control_characters(text: String) {
             let shown = shown(&text);
             // Each character is escaped to ten at most.
             prop_assert!(shown.chars().count() <= 10 * SHOWN + 1);
@@ -464,7 +464,7 @@ mod tests {
         }
 
         #[test]
-        fn g6_nothing_that_a_server_says_about_a_login_is_repeated(code in "[A-Z]{1,12}", text in "[ -~]{0,60}") {
+        fn g6_login_failures_repeat_no_text_of_the_server(code in "[A-Z]{1,12}", text in "[ -~]{0,60}") {
             // As it answers who does not know the command, or the password.
             let line = format!("-{code} {text} 'zoe' 'hunter2'\r\n");
             let Ok(redis::Value::ServerError(error)) = redis::parse_redis_value(line.as_bytes()) else { panic!() };

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn every_script_is_one_of_all_and_none_is_there_twice() {
+    fn every_script_file_is_listed_once() {
         for script in Script::ALL {
             assert_eq!(
                 Script::ALL
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_has_the_code_of_what_it_includes() {
+    fn a_script_has_the_code_of_its_includes() {
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire/scripts");
         let mut included = 0;
         for script in Script::ALL {

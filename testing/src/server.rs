@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stand_in_without_loopback_reports_what_it_needs() {
+    fn a_stand_in_without_loopback_reports_the_cause() {
         // An address for examples: no machine has it.
         let shared = Arc::new(Shared {
             state: Mutex::default(),
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_do_not_reach_the_back_door() {
+    fn faults_do_not_affect_the_control_connection() {
         let server = Server::start(0).unwrap();
         let back = server.open_back().unwrap();
         assert_eq!(server.open_back().unwrap(), back);

@@ -55,7 +55,7 @@ fn build_names_every_problem_at_once() {
 }
 
 #[test]
-fn a_list_of_nodes_has_a_sensible_length() {
+fn a_list_of_nodes_has_one_to_thirty_one_entries() {
     let build = |count| {
         let nodes = (0..count).map(|it| format!("redis://10.0.0.{it}"));
         LockManager::builder(nodes).build()
@@ -95,7 +95,7 @@ fn a_margin_must_leave_half_of_the_ttl() {
 }
 
 #[test]
-fn durations_without_end_are_refused_and_never_overflow() {
+fn unlimited_durations_are_refused_without_overflow() {
     let err = LockManager::builder(NODES)
         .ttl(Duration::MAX)
         .response_timeout(Duration::MAX)

@@ -40,7 +40,7 @@ fn the_debug_form_of_an_error_has_its_fields() {
 }
 
 #[test]
-fn build_errors_say_what_is_allowed() {
+fn build_errors_have_the_allowed_range() {
     let err = LockManager::builder(["10.0.0.1"])
         .ttl(Duration::from_millis(5))
         .build()
@@ -109,7 +109,7 @@ fn durations_in_errors_are_numbers_with_a_unit() {
 }
 
 #[test]
-fn a_lock_that_is_held_says_by_whom_and_what_to_do_if_that_is_the_caller() {
+fn a_held_error_has_the_holder_and_a_remedy_for_own_holds() {
     let held = |by| {
         AcquireError::Held {
             name: name(),
@@ -134,7 +134,7 @@ fn a_lock_that_is_held_says_by_whom_and_what_to_do_if_that_is_the_caller() {
 }
 
 #[test]
-fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
+fn a_hold_lost_error_has_the_reason_and_a_remedy() {
     assert_eq!(
         AcquireError::HoldLost {
             lost: Lost {
@@ -149,7 +149,7 @@ fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
 }
 
 #[test]
-fn a_strict_manager_says_of_a_server_what_a_look_at_it_says_and_who_refuses_it() {
+fn a_strict_refusal_has_the_text_of_its_finding() {
     let finding = NodeFinding::OtherNodes { there: 3, here: 5 };
     let said = "other programs have 3 servers and this one has 5: two programs can hold one lock; \
                 give all programs the same servers, and add or remove one server per deployment";

@@ -45,7 +45,7 @@ fn holds<T: Into<Hold> + Deref>() {}
 
 /// For a list of holds of several kinds, and for functions that take any of them.
 #[test]
-fn all_guards_that_can_be_sent_are_holds() {
+fn all_sendable_guards_are_holds() {
     holds::<LockGuard>();
     holds::<ReadGuard>();
     holds::<WriteGuard>();
@@ -58,7 +58,7 @@ fn all_guards_that_can_be_sent_are_holds() {
 }
 
 #[test]
-fn whatever_users_hold_can_be_used_after_a_panic_that_was_caught() {
+fn public_values_are_usable_after_a_caught_panic() {
     let locks = nowhere();
     let panicked = catch_unwind(|| {
         let _lock = locks.mutex("x");
@@ -88,7 +88,7 @@ fn a_guard_of_a_reentrant_lock_stays_in_its_thread_and_can_be_lent_as_a_plain_on
 }
 
 #[test]
-fn every_error_is_one_that_the_question_mark_takes() {
+fn every_error_works_with_the_question_mark() {
     error::<AcquireError>();
     error::<BuildError>();
     error::<ExtendError>();
@@ -100,7 +100,7 @@ fn every_error_is_one_that_the_question_mark_takes() {
 }
 
 #[test]
-fn the_source_of_a_run_that_failed_is_why_it_failed() {
+fn the_source_of_a_with_error_is_its_cause() {
     let err: WithError = AcquireError::ShutDown.into();
     let source = err.source().and_then(|it| it.downcast_ref());
     assert_eq!(source, Some(&AcquireError::ShutDown));
@@ -114,13 +114,13 @@ fn the_source_of_a_run_that_failed_is_why_it_failed() {
 }
 
 #[test]
-fn errors_are_found_at_the_root_and_in_a_module_of_their_own() {
+fn errors_are_exported_at_the_root_and_in_error() {
     let err: quorlock::error::AcquireError = AcquireError::ShutDown;
     assert_eq!(err, quorlock::AcquireError::ShutDown);
 }
 
 #[test]
-fn a_run_ends_in_the_same_errors_as_the_lock() {
+fn a_closure_call_has_the_errors_of_its_lock() {
     let locks = nowhere();
     locks.shutdown();
     let results: [Result<(), WithError>; 4] = [
@@ -158,7 +158,7 @@ fn wrapped_kinds<T>(locks: &LockManager, work: impl Fn() -> T) -> Result<Vec<T>,
 }
 
 #[test]
-fn a_wrapper_of_any_work_compiles_also_with_a_borrowed_result() {
+fn a_generic_wrapper_compiles_with_borrowed_results() {
     let locks = nowhere();
     locks.shutdown();
     let (text, shared) = (String::from("text"), std::rc::Rc::new(()));
@@ -271,7 +271,7 @@ fn a_cancelled_handle_ends_every_wait_before_it_begins() {
 }
 
 #[test]
-fn a_manager_that_was_shut_down_says_so_and_can_be_shut_down_again() {
+fn a_shut_down_manager_fails_calls_and_may_shut_down_again() {
     let locks = nowhere();
     let lock = locks.mutex("x");
 

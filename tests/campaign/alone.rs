@@ -44,21 +44,21 @@ macro_rules! alone {
 
 alone! {
     nodes_that_are_killed_and_restart_empty: node(NodeFault::KillEmpty);
-    nodes_that_are_killed_and_restart_with_what_they_had: node(NodeFault::KillKept);
+    nodes_that_are_killed_and_restart_with_their_data: node(NodeFault::KillKept);
     nodes_that_are_paused: node(NodeFault::Pause);
     nodes_that_are_flushed: node(NodeFault::Flush);
     nodes_that_are_out_of_memory: node(NodeFault::OutOfMemory);
-    nodes_whose_password_changes: node(NodeFault::Password);
-    nodes_whose_clocks_are_stepped_forward: node(NodeFault::ClockForward);
-    nodes_whose_clocks_are_stepped_back: node(NodeFault::ClockBack);
-    nodes_whose_clocks_run_fast_or_slow_within_the_margin: node(NodeFault::ClockRate);
+    nodes_with_changed_passwords: node(NodeFault::Password);
+    nodes_with_clocks_stepped_forward: node(NodeFault::ClockForward);
+    nodes_with_clocks_stepped_back: node(NodeFault::ClockBack);
+    nodes_with_clock_rates_within_the_margin: node(NodeFault::ClockRate);
     links_that_are_cut: node(NodeFault::Cut);
-    links_that_swallow_everything: node(NodeFault::BlackHole);
+    links_that_drop_all_bytes: node(NodeFault::BlackHole);
     links_that_are_slow: node(NodeFault::Delay), node(NodeFault::Trickle);
-    links_on_which_commands_come_late: node(NodeFault::LateRequests);
-    links_on_which_answers_come_late: node(NodeFault::LateReplies);
-    nodes_that_forget_their_scripts: node(NodeFault::ScriptFlush);
-    nodes_that_may_hand_nothing_over_for_a_while: node(NodeFault::Forbid);
+    links_with_late_commands: node(NodeFault::LateRequests);
+    links_with_late_answers: node(NodeFault::LateReplies);
+    nodes_that_lose_their_scripts: node(NodeFault::ScriptFlush);
+    nodes_with_denied_hand_overs: node(NodeFault::Forbid);
     clients_that_are_stopped_while_they_acquire: client(ClientFault::StopInAcquire);
     clients_that_are_stopped_while_they_renew: client(ClientFault::StopInRenewal);
     clients_that_are_stopped_while_they_release: client(ClientFault::StopInRelease);
@@ -66,12 +66,12 @@ alone! {
 }
 
 #[test]
-fn c6_clients_whose_wall_clocks_are_stepped() {
+fn c6_clients_with_stepped_wall_clocks() {
     client(ClientFault::ClockSteps);
 }
 
 #[test]
-fn none_on_three_four_and_five_nodes() {
+fn no_fault_on_three_four_and_five_nodes() {
     for nodes in [3, 4, 5] {
         let Some(lasts) = seconds(SECONDS / 3.0, true) else {
             return;

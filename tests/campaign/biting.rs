@@ -88,7 +88,7 @@ impl Tale {
 }
 
 #[test]
-fn holds_one_after_another_are_right() {
+fn consecutive_holds_are_accepted() {
     let tale = Tale::begin(Manner::default());
     let a = tale.hold(1, 10, 0, 5);
     assert_eq!(tale.tell(format!("register {a}")), "ok 0");
@@ -119,7 +119,7 @@ fn after_a_stale_hold(manner: Manner) -> (Tale, String, String) {
 }
 
 #[test]
-fn a_stale_write_is_refused_and_that_is_right() {
+fn a_refused_stale_write_is_no_objection() {
     let (tale, a, b) = after_a_stale_hold(Manner::default());
 
     assert_eq!(tale.tell(format!("write {a} 0")), "stale");
@@ -130,7 +130,7 @@ fn a_stale_write_is_refused_and_that_is_right() {
 }
 
 #[test]
-fn storage_that_accepts_a_stale_write_is_seen() {
+fn storage_that_accepts_a_stale_write_is_detected() {
     let (tale, a, b) = after_a_stale_hold(Manner::TRUSTING);
     tale.tell(format!("write {b} 0"));
 
@@ -140,7 +140,7 @@ fn storage_that_accepts_a_stale_write_is_seen() {
 }
 
 #[test]
-fn two_holds_at_once_or_with_tokens_that_do_not_grow_are_seen() {
+fn overlapping_holds_and_tokens_out_of_order_are_detected() {
     // The first is released at this time; the second has this token, and was asked for and acquired at these.
     for (released, token, asked, acquired, rules) in [
         (Some(10), 10, 4, 20, &["duplicate", "order"][..]),
@@ -159,7 +159,7 @@ fn two_holds_at_once_or_with_tokens_that_do_not_grow_are_seen() {
 }
 
 #[test]
-fn a_killed_client_is_believed_to_its_end_unless_its_manager_reported_a_loss() {
+fn a_killed_client_holds_to_its_lease_end_unless_it_reported_a_loss() {
     for (lost, rules) in [
         (None, &["overlap"][..]),
         (Some(2), &["overlap"]),
@@ -180,7 +180,7 @@ fn a_killed_client_is_believed_to_its_end_unless_its_manager_reported_a_loss() {
 }
 
 #[test]
-fn a_reported_loss_shortens_neither_what_a_client_saw_nor_what_it_released() {
+fn a_reported_loss_shortens_no_observed_or_released_hold() {
     // Killed. Its last look has a connection of its own, and comes behind the report.
     let tale = Tale::begin(Manner::default());
     let killed = tale.tell(format!("lease 1 exclusive registers/0 10 {TTL} true 0 1"));
@@ -200,7 +200,7 @@ fn a_reported_loss_shortens_neither_what_a_client_saw_nor_what_it_released() {
 }
 
 #[test]
-fn a_hold_that_outlasts_a_stop_in_its_middle_is_seen() {
+fn a_hold_that_stays_valid_over_a_long_stop_is_detected() {
     let tale = Tale::begin(Manner::default());
     let lease = tale.tell(format!("lease 7 exclusive registers/0 10 {TTL} true 0 1"));
     tale.tell(format!("seen {lease} 1 1 500000000"));
@@ -211,7 +211,7 @@ fn a_hold_that_outlasts_a_stop_in_its_middle_is_seen() {
 }
 
 #[test]
-fn a_guard_that_claims_too_much_is_seen() {
+fn a_guard_that_claims_too_much_time_is_detected() {
     let half = TTL / 2;
     // Whether it is extended; from when to when it was looked at, and what was left.
     for (extended, looks) in [
@@ -243,7 +243,7 @@ fn a_guard_that_claims_too_much_is_seen() {
 }
 
 #[test]
-fn a_holder_that_is_refused_while_it_is_valid_is_seen() {
+fn a_refused_write_of_a_valid_holder_is_detected() {
     let tale = Tale::begin(Manner::default());
     let a = tale.hold(1, 10, 0, 5);
     tale.release(&a, 10);
@@ -259,7 +259,7 @@ fn a_holder_that_is_refused_while_it_is_valid_is_seen() {
 }
 
 #[test]
-fn a_loss_excuses_what_it_can_have_caused_and_nothing_else() {
+fn a_fault_excuses_only_its_possible_effects() {
     let told = |effect, at, quarantine| {
         let trusting = false;
         let tale = Tale::begin(Manner {
@@ -291,7 +291,7 @@ fn a_loss_excuses_what_it_can_have_caused_and_nothing_else() {
 }
 
 #[test]
-fn a_counter_is_forgotten_without_a_trace_only_if_it_was_ahead_of_its_nodes_clock() {
+fn only_counters_ahead_of_their_nodes_clock_excuse_smaller_tokens() {
     // A second after the loss, and ten after the epoch.
     const QUARANTINE_ENDS: u64 = 10_000_000 + 1_300_000;
     let told = |token, epoch, effect, at| {
@@ -330,7 +330,7 @@ fn a_counter_is_forgotten_without_a_trace_only_if_it_was_ahead_of_its_nodes_cloc
 }
 
 #[test]
-fn a_hold_that_ended_early_is_held_to_what_was_seen_of_it() {
+fn an_early_end_does_not_shorten_the_observed_hold() {
     // Its wall clock was stepped, say: over at some time before 50, and another had it from 40 on. But seen to be valid at 45,
     // it was.
     for (seen, rules) in [(None, &[][..]), (Some(TTL * 45 / 100), &["overlap"])] {
@@ -375,7 +375,7 @@ pub(crate) fn assert_deaf_clients_are_seen(rule: &str, work: Work, trusting: boo
 }
 
 #[test]
-fn clients_that_trust_their_locks_for_too_long_are_seen() {
+fn clients_that_use_their_locks_too_long_are_detected() {
     let plan = Plan {
         deaf: true,
         works: vec![Work::Registers],
@@ -391,7 +391,7 @@ fn clients_that_trust_their_locks_for_too_long_are_seen() {
 }
 
 #[test]
-fn storage_without_tokens_loses_updates_of_clients_that_were_stopped() {
+fn storage_without_tokens_loses_updates_of_stopped_clients() {
     let Some(lasts) = seconds(3.0, true) else {
         return;
     };
@@ -408,7 +408,7 @@ fn storage_without_tokens_loses_updates_of_clients_that_were_stopped() {
 }
 
 #[test]
-fn nodes_that_forget_all_the_time_are_seen() {
+fn unreported_flushes_of_nodes_are_detected() {
     let plan = Plan {
         secretive: true,
         works: vec![Work::Registers],

@@ -60,7 +60,7 @@ fn eight_clients_that_poll_on_two_names() {
 
 /// Without faults nothing may be lost.
 #[test]
-fn sixteen_clients_on_well_servers() {
+fn sixteen_clients_on_healthy_servers() {
     let Some(lasts) = seconds(4.0, true) else {
         return;
     };

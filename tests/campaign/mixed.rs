@@ -77,16 +77,16 @@ fn everything_at_once_over_bad_links() {
 }
 
 #[test]
-fn everything_at_once_to_readers_and_writers() {
+fn everything_at_once_with_readers() {
     everything(&[Work::Readers], 5, false, 12.0, true);
 }
 
 #[test]
-fn everything_at_once_to_those_who_hold_several_names() {
+fn everything_at_once_with_several_names() {
     everything(&[Work::Transfers], 5, false, 12.0, true);
 }
 
 #[test]
-fn everything_at_once_to_those_who_hold_permits() {
+fn everything_at_once_with_permits() {
     everything(&[Work::Permits], 5, false, 12.0, true);
 }

@@ -45,7 +45,7 @@ fn failovers_of_groups() {
 }
 
 #[test]
-fn everything_that_happens_to_clusters() {
+fn all_faults_of_clusters() {
     campaign("clusters", Kind::Clusters, 20.0);
 }
 
@@ -66,21 +66,21 @@ fn assert_seen_without_quarantine(name: &str, kind: Kind, fault: NodeFault) {
 
 #[test]
 #[ignore = "minutes, and chance decides how many: for changes of the campaign"]
-fn replicas_of_groups_that_vote_as_soon_as_they_are_promoted_are_seen() {
+fn promoted_replicas_of_groups_without_quarantine_are_detected() {
     let name = "planted: promoted in groups";
     assert_seen_without_quarantine(name, Kind::Groups, NodeFault::FailOver);
 }
 
 #[test]
 #[ignore = "minutes, and chance decides how many: for changes of the campaign"]
-fn replicas_of_clusters_that_vote_as_soon_as_they_are_promoted_are_seen() {
+fn promoted_replicas_of_clusters_without_quarantine_are_detected() {
     let name = "planted: promoted in clusters";
     assert_seen_without_quarantine(name, Kind::Clusters, NodeFault::TakeOver);
 }
 
 #[test]
 #[ignore = "minutes, and chance decides how many: for changes of the campaign"]
-fn masters_that_vote_as_soon_as_they_have_taken_a_slot_are_seen() {
+fn slot_owners_that_vote_without_quarantine_are_detected() {
     let name = "planted: slots taken in clusters";
     assert_seen_without_quarantine(name, Kind::Clusters, NodeFault::LoseSlot);
 }

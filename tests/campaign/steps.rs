@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_does_the_same_to_the_same_nodes() {
+    fn one_seed_gives_one_sequence_of_faults() {
         assert_eq!(steps(7), steps(7));
         assert_ne!(steps(7), steps(8));
     }

@@ -62,7 +62,7 @@ impl World {
     }
 }
 
-pub(crate) fn what_they_hold_no_form_of_ours_gets_or_changes(mut world: World) -> TestResult {
+pub(crate) fn a_lock_of_the_other_client_refuses_all_our_kinds(mut world: World) -> TestResult {
     world.peer_takes_it()?;
     let (values, counts) = (world.values(), world.key_counts());
 
@@ -78,7 +78,7 @@ pub(crate) fn what_they_hold_no_form_of_ours_gets_or_changes(mut world: World) -
     Ok(())
 }
 
-pub(crate) fn what_any_form_of_ours_holds_they_are_refused_until_it_is_released(
+pub(crate) fn each_of_our_kinds_refuses_the_other_client_until_its_release(
     mut world: World,
 ) -> TestResult {
     for form in Form::ALL {
@@ -91,7 +91,7 @@ pub(crate) fn what_any_form_of_ours_holds_they_are_refused_until_it_is_released(
     Ok(())
 }
 
-pub(crate) fn what_several_readers_hold_they_are_refused_until_the_last_is_gone(
+pub(crate) fn our_readers_refuse_the_other_client_until_the_last_release(
     mut world: World,
 ) -> TestResult {
     let report = world.locks.rw_lock("report");
@@ -103,7 +103,7 @@ pub(crate) fn what_several_readers_hold_they_are_refused_until_the_last_is_gone(
     world.peer_gets_it(Form::Reader)
 }
 
-pub(crate) fn what_they_release_any_form_of_ours_gets_while_waiting(
+pub(crate) fn a_release_of_the_other_client_reaches_our_waiting_kinds(
     mut world: World,
 ) -> TestResult {
     for form in Form::ALL {
@@ -122,9 +122,7 @@ pub(crate) fn what_they_release_any_form_of_ours_gets_while_waiting(
     Ok(())
 }
 
-pub(crate) fn what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone(
-    mut world: World,
-) -> TestResult {
+pub(crate) fn our_lost_kinds_leave_the_lock_of_the_other_client(mut world: World) -> TestResult {
     for form in Form::ALL {
         let ours = form.try_take(&world.locks)?;
         world.wait_until_everywhere();

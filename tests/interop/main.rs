@@ -22,11 +22,11 @@ use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
 use forms::{
-    what_any_form_of_ours_holds_they_are_refused_until_it_is_released,
-    what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone,
-    what_several_readers_hold_they_are_refused_until_the_last_is_gone,
-    what_they_hold_no_form_of_ours_gets_or_changes,
-    what_they_release_any_form_of_ours_gets_while_waiting,
+    a_lock_of_the_other_client_refuses_all_our_kinds,
+    a_release_of_the_other_client_reaches_our_waiting_kinds,
+    each_of_our_kinds_refuses_the_other_client_until_its_release,
+    our_lost_kinds_leave_the_lock_of_the_other_client,
+    our_readers_refuse_the_other_client_until_the_last_release,
 };
 use peer::{Client, Peer};
 use quorlock::LockManager;
@@ -110,16 +110,16 @@ macro_rules! claims {
 }
 
 claims! {
-    what_they_hold_on_a_bare_majority_we_are_refused_and_give_back,
-    what_we_hold_on_a_bare_majority_they_are_refused,
-    what_they_lose_we_get_and_their_release_leaves_alone,
-    what_expired_for_us_they_get_and_our_guard_leaves_alone,
-    what_expired_for_them_we_get_and_their_release_leaves_alone,
-    what_they_hold_no_form_of_ours_gets_or_changes,
-    what_any_form_of_ours_holds_they_are_refused_until_it_is_released,
-    what_several_readers_hold_they_are_refused_until_the_last_is_gone,
-    what_they_release_any_form_of_ours_gets_while_waiting,
-    what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone,
+    a_lock_of_the_other_client_on_a_bare_majority_refuses_ours,
+    our_lock_on_a_bare_majority_refuses_the_other_client,
+    the_other_client_leaves_our_lock_after_its_loss,
+    our_expired_guard_leaves_the_lock_of_the_other_client,
+    the_other_client_leaves_our_lock_after_its_expiry,
+    a_lock_of_the_other_client_refuses_all_our_kinds,
+    each_of_our_kinds_refuses_the_other_client_until_its_release,
+    our_readers_refuse_the_other_client_until_the_last_release,
+    a_release_of_the_other_client_reaches_our_waiting_kinds,
+    our_lost_kinds_leave_the_lock_of_the_other_client,
 }
 
 fn run(client: Client, nodes: usize, claim: fn(World) -> TestResult) -> TestResult {
@@ -138,7 +138,7 @@ fn run(client: Client, nodes: usize, claim: fn(World) -> TestResult) -> TestResu
     claim(World::new(client, nodes)?)
 }
 
-fn what_they_hold_on_a_bare_majority_we_are_refused_and_give_back(mut world: World) -> TestResult {
+fn a_lock_of_the_other_client_on_a_bare_majority_refuses_ours(mut world: World) -> TestResult {
     world.peer_takes_it()?;
     world.delete_lock(world.servers.len() / 2)?;
     let values = world.values();
@@ -151,7 +151,7 @@ fn what_they_hold_on_a_bare_majority_we_are_refused_and_give_back(mut world: Wor
     Ok(())
 }
 
-fn what_we_hold_on_a_bare_majority_they_are_refused(mut world: World) -> TestResult {
+fn our_lock_on_a_bare_majority_refuses_the_other_client(mut world: World) -> TestResult {
     // Without renewal, which would heal the nodes that lost it.
     let guard = world.locks.mutex("report").renew(false).try_lock()?;
     world.wait_until_everywhere();
@@ -164,7 +164,7 @@ fn what_we_hold_on_a_bare_majority_they_are_refused(mut world: World) -> TestRes
     Ok(())
 }
 
-fn what_they_lose_we_get_and_their_release_leaves_alone(mut world: World) -> TestResult {
+fn the_other_client_leaves_our_lock_after_its_loss(mut world: World) -> TestResult {
     world.peer_takes_it()?;
     world.delete_lock(world.servers.len())?;
     let guard = world.locks.mutex("report").try_lock()?;
@@ -179,7 +179,7 @@ fn what_they_lose_we_get_and_their_release_leaves_alone(mut world: World) -> Tes
     Ok(())
 }
 
-fn what_expired_for_us_they_get_and_our_guard_leaves_alone(mut world: World) -> TestResult {
+fn our_expired_guard_leaves_the_lock_of_the_other_client(mut world: World) -> TestResult {
     let lock = world.locks.mutex("report").ttl(SHORT).renew(false);
     let guard = lock.try_lock()?;
     world.servers.wait_until_free(&world.key)?;
@@ -195,7 +195,7 @@ fn what_expired_for_us_they_get_and_our_guard_leaves_alone(mut world: World) -> 
     Ok(())
 }
 
-fn what_expired_for_them_we_get_and_their_release_leaves_alone(mut world: World) -> TestResult {
+fn the_other_client_leaves_our_lock_after_its_expiry(mut world: World) -> TestResult {
     assert!(world.peer.acquire("report", SHORT)?, "the lock is free");
     let guard = world.locks.mutex("report").try_lock_for(PATIENCE)?;
     // We have a majority; on the other nodes theirs may last a moment longer, and an extension brings ours.

@@ -127,7 +127,7 @@ fn files_that_comments_and_pages_name_exist() {
 
 /// A window of 1,280 pixels has room for a hundred columns beside the list of contents.
 #[test]
-fn no_line_of_code_of_a_page_is_cut_in_a_window_of_1280_pixels() {
+fn code_lines_of_pages_have_at_most_100_columns() {
     let guide = fs::read_dir(root().join("src/guide")).unwrap();
     let pages = guide.map(|entry| entry.unwrap().path());
     let readmes = ["README.md", "cli/README.md", "testing/README.md"].map(|it| root().join(it));

@@ -90,7 +90,7 @@ fn show(nodes: &Secured, make: fn(&Authority) -> devnodes::tls::Certificate) -> 
 }
 
 #[test]
-fn a_node_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_others() -> TestResult {
+fn a_node_with_bad_tls_is_reported_and_the_others_grant() -> TestResult {
     let mut nodes = Secured::start(3);
     for (what, break_first, is_said) in CASES {
         eprintln!("{what}");
@@ -123,7 +123,7 @@ fn a_node_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_others() -> TestR
 }
 
 #[test]
-fn where_no_majority_can_be_talked_to_the_error_says_why_and_nothing_is_left() -> TestResult {
+fn without_a_tls_majority_the_error_has_the_reason_and_no_key_is_left() -> TestResult {
     let nodes = Secured::start(3);
     let expired = nodes.authority.certify_between(&["127.0.0.1"], 2000, 2001);
     for front in &nodes.fronts[..2] {
@@ -174,7 +174,7 @@ fn a_server_that_answers_the_handshake_in_another_protocol_speaks_no_tls() -> Te
 }
 
 #[test]
-fn no_password_is_sent_to_a_server_that_was_not_accepted() -> TestResult {
+fn no_password_is_sent_to_an_untrusted_server() -> TestResult {
     let authority = Authority::generate();
     let listens = FakeServer::silent()?;
     let front = Terminator::start(listens.addr(), &authority.certify(&["r1.internal"]), None)?;

@@ -34,7 +34,7 @@ fn version_1() -> Certificate {
 }
 
 #[test]
-fn a_certificate_as_people_make_them_gets_a_cause_and_a_cure() -> TestResult {
+fn common_certificate_mistakes_have_a_cause_and_a_remedy() -> TestResult {
     let nodes = Secured::start(1);
     let own = &nodes.authority;
     let ours = ["127.0.0.1"];
@@ -85,7 +85,7 @@ fn a_certificate_as_people_make_them_gets_a_cause_and_a_cure() -> TestResult {
 }
 
 #[test]
-fn files_of_ours_that_cannot_be_used_are_refused_in_words() -> TestResult {
+fn unusable_client_files_have_their_own_errors() -> TestResult {
     let (one, other) = (Authority::generate(), Authority::generate());
     let right = right(&one);
     let damaged = one.pem().replace("-----END", "-----AND");

@@ -80,7 +80,7 @@ fn an_authority_that_is_replaced_is_trusted_by_the_next_connection() -> TestResu
 }
 
 #[test]
-fn files_that_are_half_written_or_gone_leave_what_was_read_before() -> TestResult {
+fn unreadable_tls_files_leave_the_last_valid_ones_in_use() -> TestResult {
     let (nodes, files) = (Secured::start(3), Files::new());
     nodes.ask_for_certificates();
     files.write("ca.pem", nodes.authority.pem());

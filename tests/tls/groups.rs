@@ -89,7 +89,7 @@ fn the_primary_among_servers_with_tls_is_found_and_after_a_promotion_the_other_o
 }
 
 #[test]
-fn a_member_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_primary() -> TestResult {
+fn a_member_with_bad_tls_is_reported_and_the_primary_is_found() -> TestResult {
     let mut nodes = replicated();
     for (what, break_first, is_said) in CASES {
         eprintln!("{what}");
@@ -125,7 +125,7 @@ fn a_member_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_primary() -> Te
 }
 
 #[test]
-fn sentinels_whose_tls_is_wrong_say_so_and_a_minority_of_them_changes_nothing() -> TestResult {
+fn sentinels_with_bad_tls_are_reported_and_a_minority_is_harmless() -> TestResult {
     let nodes = Secured::start(1);
     let sentinel = naming("127.0.0.1", nodes.fronts[0].addr());
     let (fronts, url) = in_front(&nodes, &sentinel, &["127.0.0.1"]);
@@ -194,7 +194,7 @@ fn the_servers_of_a_node_get_the_same_client_certificate() -> TestResult {
 }
 
 #[test]
-fn no_password_is_sent_to_a_sentinel_that_was_not_accepted() -> TestResult {
+fn no_password_is_sent_to_an_untrusted_sentinel() -> TestResult {
     let nodes = Secured::start(1);
     let listens = FakeServer::silent()?;
     let (_fronts, url) = in_front(&nodes, &listens, &["s1.internal"]);

@@ -61,7 +61,7 @@ fn many_threads_lock_at_a_time() -> TestResult {
 
 /// All that one `send` or `recv` can do to records: they come in parts, and what is written is not taken at once.
 #[test]
-fn records_that_come_byte_by_byte_and_are_taken_in_parts_are_put_together() -> TestResult {
+fn tls_records_in_parts_are_put_together() -> TestResult {
     let nodes = Secured::start(3);
     let proxies: Vec<_> = nodes
         .fronts
@@ -114,7 +114,7 @@ fn a_server_may_renew_its_keys_and_ours_in_the_middle_of_replies() -> TestResult
 }
 
 #[test]
-fn servers_that_speak_the_version_before_are_talked_to_in_that() -> TestResult {
+fn servers_with_tls_1_2_only_are_supported() -> TestResult {
     let nodes = Secured::start(3);
     nodes
         .fronts

@@ -81,7 +81,7 @@ fn a_server_with_tls_of_its_own_that_wants_a_certificate_gets_one() -> TestResul
 
 /// It closes such a connection without a word.
 #[test]
-fn an_address_without_tls_of_a_port_with_it_says_what_that_may_be() -> TestResult {
+fn a_plain_address_of_a_tls_port_has_a_hint_in_its_error() -> TestResult {
     let authority = Authority::generate();
     let Some((_server, address)) = start(&authority, false) else {
         return Ok(());
@@ -157,7 +157,7 @@ fn sentinels_with_tls_name_the_tls_port_of_each_primary() -> TestResult {
 }
 
 #[test]
-fn a_member_without_tls_says_so() -> TestResult {
+fn a_member_without_tls_is_reported() -> TestResult {
     let authority = Authority::generate();
     let Some(group) = watched(&authority) else {
         return Ok(());
@@ -227,7 +227,7 @@ fn a_lock_is_taken_by_tls_from_the_owner_of_the_slot_and_follows_the_slot() -> T
 
 /// Before 7.2 servers that talk to each other without TLS do not know each other's ports for it.
 #[test]
-fn a_cluster_that_names_ports_without_tls_says_so() -> TestResult {
+fn a_cluster_that_names_plain_ports_is_reported() -> TestResult {
     let authority = Authority::generate();
     let Some(cluster) = started(cluster(&authority).plain_bus().start()) else {
         return Ok(());

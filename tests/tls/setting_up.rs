@@ -21,7 +21,7 @@ fn problem(builder: Builder) -> String {
 }
 
 #[test]
-fn what_cannot_be_used_is_an_error_of_build_that_says_which_and_why() -> TestResult {
+fn unusable_tls_files_are_build_errors_with_path_and_reason() -> TestResult {
     let ca = Authority::generate();
     let [one, other] = [(); 2].map(|()| ca.certify(&["client"]));
     let secured = |tls| LockManager::builder(["rediss://10.0.0.1"]).tls(tls);
@@ -128,7 +128,7 @@ fn keys_are_in_no_debug_form() {
 fn can_be_used_everywhere<T: Send + Sync + UnwindSafe + RefUnwindSafe + 'static>() {}
 
 #[test]
-fn tls_takes_nothing_away_from_what_users_hold() {
+fn tls_keeps_public_types_send_and_sync() {
     can_be_used_everywhere::<Tls>();
     can_be_used_everywhere::<Builder>();
     can_be_used_everywhere::<LockManager>();

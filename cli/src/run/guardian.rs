@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_heard_in_whatever_pieces_they_come() {
+    fn lines_to_the_guardian_are_read_in_any_split() {
         let mut heard = Heard::default();
         b"4711\n1000\n20".iter().for_each(|it| heard.take(*it));
         assert_eq!(heard.group, Pid::from_raw(4711).map(Group));

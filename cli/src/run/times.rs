@@ -92,7 +92,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn there_is_time_for_two_extensions_before_it_comes_to_term() {
+    fn two_extensions_fit_before_the_term_signal() {
         let times = Times::new(30 * SECOND, None).unwrap();
         assert_eq!(times.kill_after, 5 * SECOND);
         assert_eq!(
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn term_comes_first_and_kill_before_the_validity_ends() {
+    fn term_comes_first_and_kill_before_the_lease_ends() {
         for seconds in 2..60 {
             let ttl = seconds * SECOND;
             let times = Times::new(ttl, None).unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_reason_no_end_is_later_than_the_one_that_was_announced() {
+    fn no_reason_moves_the_announced_end_back() {
         let times = Times::new(30 * SECOND, None).unwrap();
         for (kill_at, soon, gone) in [(10, 10, 10), (13, 13, 11), (40, 15, 11)] {
             let (kill_at, now) = (kill_at * SECOND, 10 * SECOND);

@@ -120,7 +120,7 @@ fn three_servers_without_faults_are_fit() -> TestResult {
 }
 
 #[test]
-fn servers_that_forget_are_a_note_and_without_quarantine_a_warning() -> TestResult {
+fn doctor_notes_missing_persistence_and_warns_without_quarantine() -> TestResult {
     let servers = Servers::start(3)?;
     let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_NO_QUARANTINE", "true"));
     assert_eq!((status, found(&json).len()), (1, 2), "{json}");
@@ -236,7 +236,7 @@ fn a_longer_max_ttl_is_unfit_until_it_is_raised_on_all_servers() -> TestResult {
 }
 
 #[test]
-fn keys_without_expiry_are_named_unless_nobody_wants_them_looked_for() -> TestResult {
+fn doctor_names_keys_without_expiry_unless_disabled() -> TestResult {
     let servers = fit()?;
     let locks = patient(&servers.urls()).quarantine(true).build()?;
     eventually("all can be asked", || {
@@ -305,8 +305,7 @@ fn a_quarantine_of_our_own_connection_is_not_shown() -> TestResult {
 }
 
 #[test]
-fn servers_that_are_down_or_new_are_warnings_while_there_is_a_majority_and_no_longer() -> TestResult
-{
+fn failed_or_new_servers_are_warnings_while_a_majority_is_left() -> TestResult {
     let servers = fit()?;
     servers[0].kill()?;
     let (status, json) = looks(&mut with_quarantine(&servers));
@@ -352,7 +351,7 @@ fn servers_that_are_down_or_new_are_warnings_while_there_is_a_majority_and_no_lo
 }
 
 #[test]
-fn nodes_whose_members_name_no_primary_are_told_what_to_do() -> TestResult {
+fn nodes_without_a_primary_get_a_remedy() -> TestResult {
     let (servers, part) = (
         Servers::start(2)?,
         Server::builder().arg("--cluster-enabled", "yes").start()?,
@@ -392,7 +391,7 @@ fn nodes_whose_members_name_no_primary_are_told_what_to_do() -> TestResult {
 }
 
 #[test]
-fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
+fn doctor_has_a_remedy_for_each_bad_server() -> TestResult {
     let fresh = Server::start;
     let (fine, promoted, would_evict, evicts, has_replica) =
         (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
@@ -506,7 +505,7 @@ fn answering(answers: &'static [(&'static str, &'static str)]) -> FakeServer {
 }
 
 #[test]
-fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestResult {
+fn doctor_separates_further_kinds_of_unfit_servers() -> TestResult {
     let fresh = Server::start;
     let (full, wants_replicas, database, stopped) = (fresh()?, fresh()?, fresh()?, fresh()?);
     let cluster = Server::builder().arg("--cluster-enabled", "yes").start()?;
@@ -656,7 +655,7 @@ fn a_server_that_is_far_away_gets_a_proposal_for_the_response_timeout() -> TestR
 }
 
 #[test]
-fn one_server_an_even_number_and_none_that_make_sense_are_said() -> TestResult {
+fn doctor_warns_of_one_node_and_of_an_even_number() -> TestResult {
     let servers = Servers::start(2)?;
     let (status, json) = looks(&mut quorlock(&servers));
     assert_eq!(status, 1);
@@ -668,7 +667,7 @@ fn one_server_an_even_number_and_none_that_make_sense_are_said() -> TestResult {
 }
 
 #[test]
-fn vouching_says_what_it_risks_asks_and_lets_new_servers_vote_and_no_others() -> TestResult {
+fn vouch_shows_the_risk_asks_and_admits_new_servers_only() -> TestResult {
     let servers = Servers::start(3)?;
     let vouch = || {
         let mut command = quorlock(&servers);

@@ -26,7 +26,7 @@ fn nothing_is_left(servers: &Servers, name: &str) {
 }
 
 #[test]
-fn what_was_ignored_at_the_start_does_not_end_a_hold() -> TestResult {
+fn signals_ignored_at_the_start_do_not_end_a_hold() -> TestResult {
     let servers = Servers::start(3)?;
     let mut hold = Running::start(&mut ignoring(quorlock(&servers).args(["hold", "report"])));
     let line = hold.line().unwrap();
@@ -84,7 +84,7 @@ fn a_lock_is_held_until_stdin_ends_and_each_token_is_larger_than_the_one_before(
 }
 
 #[test]
-fn a_signal_releases_what_is_held() -> TestResult {
+fn a_signal_releases_the_held_lock() -> TestResult {
     let servers = Servers::start(3)?;
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let mut hold = Running::start(quorlock(&servers).args(["hold", "report"]));
@@ -124,8 +124,7 @@ fn a_signal_ends_the_wait_and_leaves_no_entry_behind() -> TestResult {
 }
 
 #[test]
-fn the_end_of_stdin_ends_the_wait_as_well_and_one_that_has_ended_already_is_refused() -> TestResult
-{
+fn the_end_of_stdin_ends_the_wait_and_a_closed_stdin_is_refused() -> TestResult {
     let servers = Servers::start(3)?;
     let (_locks, guard, mut hold) = waiting(&servers, &["hold", "report"]);
     hold.close_stdin();
@@ -156,8 +155,7 @@ fn the_end_of_stdin_ends_the_wait_as_well_and_one_that_has_ended_already_is_refu
 }
 
 #[test]
-fn a_lock_that_is_not_to_be_had_in_time_and_a_majority_that_is_down_have_statuses_of_their_own()
--> TestResult {
+fn a_held_lock_and_a_missing_majority_have_their_own_statuses() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = others(&servers);
     let guard = locks.mutex("report").lock()?;
@@ -212,7 +210,7 @@ fn a_lock_that_was_taken_away_is_lost_and_that_is_the_status() -> TestResult {
 }
 
 #[test]
-fn programs_are_told_in_objects_also_of_extensions() -> TestResult {
+fn hold_prints_json_objects_of_extensions_too() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
         let mut hold = Running::start(quorlock(&servers).args([
@@ -300,7 +298,7 @@ fn readers_hold_together_permits_up_to_their_number_and_several_names_at_once() 
 }
 
 #[test]
-fn what_cannot_be_said_ends_the_hold_with_a_status_and_no_panic() -> TestResult {
+fn an_unwritable_stdout_ends_the_hold_with_a_status() -> TestResult {
     let servers = Servers::start(3)?;
     let full = File::options().write(true).open("/dev/full")?;
     let mut command = quorlock(&servers);
@@ -328,7 +326,7 @@ fn what_cannot_be_said_ends_the_hold_with_a_status_and_no_panic() -> TestResult 
 
 /// As a driver that reads the first line and then works.
 #[test]
-fn a_hold_whose_output_nobody_reads_ends_with_stdin_a_signal_or_the_lock() -> TestResult {
+fn a_hold_with_unread_output_ends_with_stdin_a_signal_or_the_lock() -> TestResult {
     thread::scope(|scope| {
         for json in [false, true] {
             for (end, status) in [("stdin", 0), ("a signal", 0), ("the lock", 79)] {
@@ -413,7 +411,7 @@ fn a_reader_that_comes_late_gets_the_events_in_order_and_few_extensions() -> Tes
 }
 
 #[test]
-fn a_reason_that_nobody_reads_keeps_no_command_from_its_end() -> TestResult {
+fn a_command_with_unread_stderr_still_ends() -> TestResult {
     let servers = Servers::start(3)?;
     let guard = others(&servers).mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -461,7 +459,7 @@ fn at_a_terminal_it_holds_until_ctrl_d() -> TestResult {
 }
 
 #[test]
-fn who_waits_at_a_terminal_is_told_who_is_in_the_way_for_all_names_and_all_permits() -> TestResult {
+fn a_waiting_terminal_shows_the_holders_of_all_names_and_permits() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = |label| patient(&servers.urls()).owner_label(label).build().unwrap();
     let (one, two) = (locks("one"), locks("two"));
@@ -487,7 +485,7 @@ fn who_waits_at_a_terminal_is_told_who_is_in_the_way_for_all_names_and_all_permi
 }
 
 #[test]
-fn that_it_is_held_has_the_status_that_was_chosen_and_need_not_be_said() -> TestResult {
+fn a_held_lock_has_the_chosen_status_and_can_be_quiet() -> TestResult {
     let servers = Servers::start(3)?;
     let guard = others(&servers).mutex("report").lock()?;
     for (options, status) in [

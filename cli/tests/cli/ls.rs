@@ -17,7 +17,7 @@ fn ls(servers: &Servers, args: &[&str]) -> (Option<i32>, Vec<Value>) {
 }
 
 #[test]
-fn what_is_held_is_listed_and_what_is_wrong_with_it_is_marked() -> TestResult {
+fn ls_lists_held_locks_and_marks_problems() -> TestResult {
     let servers = Servers::start(3)?;
     let none = quorlock(&servers).args(["ls"]).output()?;
     assert_eq!(
@@ -97,7 +97,7 @@ fn what_is_held_is_listed_and_what_is_wrong_with_it_is_marked() -> TestResult {
 }
 
 #[test]
-fn a_minority_that_is_down_is_said_and_a_majority_is_a_status() -> TestResult {
+fn ls_reports_a_failed_minority_and_fails_without_a_majority() -> TestResult {
     let servers = Servers::start(3)?;
     servers[0].kill()?;
     let one = quorlock(&servers).args(["ls"]).output()?;

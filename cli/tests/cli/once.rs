@@ -79,7 +79,7 @@ fn m1_a_command_that_fails_is_run_by_the_next_call_unless_failures_count() -> Te
 }
 
 #[test]
-fn m4_a_call_beside_a_run_says_so_or_waits_for_it() -> TestResult {
+fn m4_a_call_beside_a_run_reports_it_or_waits() -> TestResult {
     let servers = Servers::start(3)?;
     let folder = tempfile::tempdir()?;
     let gate = folder.path().join("gate");
@@ -103,7 +103,7 @@ fn m4_a_call_beside_a_run_says_so_or_waits_for_it() -> TestResult {
 }
 
 #[test]
-fn m5_a_run_at_most_once_that_was_broken_off_needs_a_person() -> TestResult {
+fn m5_an_aborted_command_at_most_once_needs_a_person() -> TestResult {
     let servers = Servers::start(3)?;
     let broken = once(&servers, &["--at-most-once", "--", "false"]).output()?;
     assert_eq!(status(&broken), Some(1));

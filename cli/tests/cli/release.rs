@@ -22,7 +22,7 @@ fn free(servers: &Servers) -> bool {
 }
 
 #[test]
-fn a_lock_is_taken_from_its_holder_when_both_words_are_there_and_not_without() -> TestResult {
+fn a_held_lock_is_released_only_with_force_and_yes() -> TestResult {
     let servers = Servers::start(3)?;
     let (_locks, guard) = held(&servers);
     for (args, says) in [(&["--yes"][..], "--force"), (&["--force"], "--yes")] {
@@ -60,8 +60,7 @@ fn a_lock_is_taken_from_its_holder_when_both_words_are_there_and_not_without() -
 }
 
 #[test]
-fn somebody_at_a_terminal_is_shown_what_it_risks_and_asked_and_only_yes_is_an_answer() -> TestResult
-{
+fn a_release_at_a_terminal_shows_the_risk_and_needs_a_yes() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, _guard) = held(&servers);
     for (answer, status) in [("n", 1), ("", 1), ("yep", 1), ("y", 0)] {
@@ -88,7 +87,7 @@ fn somebody_at_a_terminal_is_shown_what_it_risks_and_asked_and_only_yes_is_an_an
 }
 
 #[test]
-fn who_gets_the_lock_while_somebody_is_asked_keeps_it() -> TestResult {
+fn a_holder_since_the_prompt_keeps_its_lock() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, guard) = held(&servers);
     let mut terminal = Terminal::start(quorlock(&servers).args(["release", "report", "--force"]));
@@ -156,7 +155,7 @@ fn a_permit_is_taken_by_its_slot_and_nothing_without_a_majority() -> TestResult 
 }
 
 #[test]
-fn nothing_that_proves_a_hold_is_said() -> TestResult {
+fn release_prints_no_owner_token() -> TestResult {
     let servers = Servers::start(3)?;
     let (_locks, _guard) = held(&servers);
     let secret = String::from_utf8(servers[0].get("report").unwrap())?;

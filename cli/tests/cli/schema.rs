@@ -88,7 +88,7 @@ pub(crate) fn assert_form(value: &Value, name: &str) {
 }
 
 #[test]
-fn the_forms_of_this_test_tell_objects_apart() {
+fn the_form_check_of_this_test_detects_differences() {
     let example = serde_json::json!({ "a": 1, "b": [{ "c": "x" }] });
     let wrong = [
         serde_json::json!({ "a": 1 }),
@@ -114,7 +114,7 @@ fn the_forms_of_this_test_tell_objects_apart() {
 }
 
 #[test]
-fn every_object_that_is_said_has_the_form_that_is_documented() -> TestResult {
+fn every_printed_object_has_its_documented_form() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
         let locks = patient(&servers.urls()).build()?;

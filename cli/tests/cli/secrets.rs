@@ -29,7 +29,7 @@ fn said(command: &mut std::process::Command) -> (Option<i32>, String) {
 }
 
 #[test]
-fn no_command_says_what_proves_a_hold_or_the_password_it_was_given() -> TestResult {
+fn no_command_prints_an_owner_token_or_a_password() -> TestResult {
     let server = Server::builder().password("hunter2").start()?;
     let url = format!("redis://:hunter2@{}", server.addr());
     let locks = patient(std::slice::from_ref(&url)).build()?;
@@ -48,7 +48,7 @@ fn no_command_says_what_proves_a_hold_or_the_password_it_was_given() -> TestResu
 }
 
 #[test]
-fn a_wrong_password_is_its_own_status_and_is_not_repeated_wherever_it_came_from() -> TestResult {
+fn a_wrong_password_has_its_own_status_and_is_never_printed() -> TestResult {
     let server = Server::builder().password("right").start()?;
     let folder = tempfile::tempdir()?;
     let (password, nodes) = (folder.path().join("password"), folder.path().join("nodes"));

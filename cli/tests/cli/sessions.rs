@@ -205,7 +205,7 @@ pub(crate) fn with_session(text: &str, name: &str, session: &str) -> (String, us
 }
 
 #[test]
-fn the_pages_show_what_a_terminal_shows() -> TestResult {
+fn the_pages_show_real_terminal_sessions() -> TestResult {
     let writes = std::env::var_os("QUORLOCK_WRITE_SESSIONS").is_some();
     for (name, session) in [
         ("run", run()?),
@@ -233,7 +233,7 @@ fn the_pages_show_what_a_terminal_shows() -> TestResult {
 }
 
 #[test]
-fn a_page_that_shows_something_else_is_seen() {
+fn a_page_with_an_outdated_session_is_detected() {
     let page = "a\n```console run\n$ x\nold\n```\nb\n```console other\n$ x\n```\n";
     let (with_session, blocks) = with_session(page, "run", "$ x\nnew\n");
     assert_eq!(

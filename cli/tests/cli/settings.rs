@@ -137,7 +137,7 @@ fn a_password_among_the_options_is_warned_of_and_not_repeated() -> TestResult {
 }
 
 #[test]
-fn a_full_disk_is_a_status_for_every_command_that_says_something() -> TestResult {
+fn a_full_disk_is_a_status_of_every_printing_command() -> TestResult {
     let servers = Servers::start(1)?;
     let commands: [&[&str]; 4] = [
         &["ls"],
@@ -258,7 +258,7 @@ fn tables_fit_the_terminal() -> TestResult {
 
 /// Repeating is of no use: 69 would say so.
 #[test]
-fn what_has_to_be_changed_first_is_the_status_of_a_configuration() -> TestResult {
+fn a_permanent_refusal_has_the_status_of_a_configuration_error() -> TestResult {
     let servers = Servers::start(3)?;
     let take = |command: &str, options: &[&str]| {
         let mut take = bare();
@@ -305,7 +305,7 @@ fn what_has_to_be_changed_first_is_the_status_of_a_configuration() -> TestResult
 }
 
 #[test]
-fn what_a_setting_lacks_is_named_in_the_words_of_the_command() -> TestResult {
+fn errors_of_settings_name_options_of_the_command() -> TestResult {
     for options in [&[][..], &["--prefix", "shop:"]] {
         let output = bare()
             .args(["--server", "redis+cluster://a,b,c", "status", "report"])

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::*;
 
 #[test]
-fn status_says_who_holds_a_lock_on_which_nodes_and_never_its_secret() -> TestResult {
+fn status_shows_the_holder_per_node_without_its_secret() -> TestResult {
     let servers = Servers::start(3)?;
     let free = quorlock(&servers).args(["status", "report"]).output()?;
     assert!(free.status.success(), "{}", stderr(&free));
@@ -74,7 +74,7 @@ fn status_run_and_release_agree_on_a_key_that_is_no_lock() -> TestResult {
 }
 
 #[test]
-fn without_nodes_or_with_options_that_are_none_it_is_said_what_to_do() -> TestResult {
+fn missing_nodes_and_invalid_options_have_a_remedy() -> TestResult {
     let without = bare().args(["status", "report"]).output()?;
     assert_eq!(without.status.code(), Some(78));
     assert!(
@@ -106,7 +106,7 @@ fn a_majority_that_is_down_is_its_own_status() -> TestResult {
 }
 
 #[test]
-fn a_name_with_an_apostrophe_and_umlauts_is_shown_as_it_is() -> TestResult {
+fn a_name_with_an_apostrophe_and_umlauts_is_shown_unescaped() -> TestResult {
     let servers = Servers::start(1)?;
     let name = "ann's Bücher";
     for (args, said) in [

@@ -78,7 +78,7 @@ fn servers_and_passwords_of_options_override_those_of_variables() -> TestResult 
 }
 
 #[test]
-fn files_and_variables_may_have_what_editors_and_env_files_add() -> TestResult {
+fn files_and_variables_may_have_quotes_bom_and_line_ends() -> TestResult {
     let folder = tempfile::tempdir()?;
     let nodes = folder.path().join("nodes");
     for text in [
@@ -146,7 +146,7 @@ fn help_and_manual_name_the_variables_of_servers_and_passwords() -> TestResult {
 }
 
 #[test]
-fn the_hint_for_dashes_comes_only_where_they_help() -> TestResult {
+fn the_hint_for_a_double_dash_appears_only_where_it_helps() -> TestResult {
     for (line, helps) in [
         ("run job true", true),
         ("lock job ls -l", true),

@@ -76,7 +76,7 @@ fn an_emptied_server_is_waited_for_until_it_votes_again() -> TestResult {
 }
 
 #[test]
-fn a_wait_for_new_servers_that_nobody_uses_ends_and_says_each_thing_once() -> TestResult {
+fn a_wait_for_unused_new_servers_ends_and_prints_each_line_once() -> TestResult {
     let servers = Servers::start(3)?;
     let output = with_short_quarantine(&servers)
         .args(["doctor", "--wait"])
@@ -171,7 +171,7 @@ fn a_held_lock_that_a_server_lacks_is_shown_and_waited_for() -> TestResult {
 }
 
 #[test]
-fn a_server_whose_locks_cannot_be_listed_is_not_taken_to_have_them_all() -> TestResult {
+fn a_server_with_unlistable_locks_is_a_failure_of_doctor_wait() -> TestResult {
     let servers = Servers::start(3)?;
     servers[1].command(&[
         "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-scan",

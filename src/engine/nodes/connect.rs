@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn g3_a_name_of_which_no_address_answers_is_one_failure() {
+    fn g3_a_name_without_an_answering_address_is_one_failure() {
         let (gone, refuses) = listener();
         drop(gone);
 
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn h13_an_address_that_swallows_packets_leaves_time_for_the_next_one() {
+    fn h13_a_silent_address_leaves_time_for_the_next_one() {
         let deaf = Deaf::new();
         let (listens, loads) = listener();
         loading(listens);
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn h13_an_address_that_is_slow_goes_on_while_others_are_begun() {
+    fn h13_a_slow_connect_continues_beside_the_next_ones() {
         let slow = Deaf::new();
         let deaf = Deaf::new();
         let addresses = [slow.address, deaf.address];
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn h13_an_address_that_accepts_and_says_nothing_leaves_the_next_attempt_to_another_one() {
+    fn h13_the_attempt_after_a_silent_login_begins_with_another_address() {
         let ((_mute, says_nothing), (listens, loads)) = (listener(), listener());
         loading(listens);
         let addresses = [says_nothing, loads];

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn h7_there_is_an_end_to_the_locks_that_are_given_back_at_a_time() {
+    fn h7_concurrent_give_backs_have_a_limit() {
         let gives = Arc::new(GiveBacks::default());
         let mut under_way: Vec<_> = values()
             .map_while(|it| gives.begin(&it, b"a"))
@@ -105,7 +105,7 @@ mod tests {
 
     /// Whoever may publish chooses both.
     #[test]
-    fn h7_there_is_an_end_to_the_length_of_their_values_and_keys() {
+    fn h7_values_and_keys_of_give_backs_have_a_length_limit() {
         let gives = Arc::new(GiveBacks::default());
         let long = vec![0; BYTES_MAX];
         assert!(gives.begin(&long, b"").is_none() && gives.begin(b"", &long).is_none());

@@ -489,7 +489,7 @@ mod tests {
     use crate::inspection::SecretValue;
 
     #[test]
-    fn h7_only_what_is_the_value_of_a_lock_is_given_back() {
+    fn h7_only_values_of_locks_are_given_back() {
         let address = NodeAddress::parse("redis://127.0.0.1:1").unwrap();
         let engine = Engine::start(Config::default(), vec![address]).unwrap();
         let shared = &engine.shared;

@@ -40,7 +40,7 @@ proptest! {
     })]
 
     #[test]
-    fn a2_no_holder_outlives_its_key_at_a_node_whose_clock_is_within_the_margin(
+    fn a2_no_holder_outlives_its_key_while_clock_rates_are_in_the_margin(
         ttl in 1..FIVE_YEARS,
         below_a_milli in 0..1_000_000_u32,
         sent in 0..u64::MAX / 4,
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn c2_whatever_the_wall_clock_does_nobody_holds_longer_than_the_boot_clock_says(
+    fn c2_no_wall_clock_extends_a_lease_beyond_the_boot_clock(
         sent in 0..u64::MAX / 4,
         ttl in any::<u32>(),
         gone_by in any::<u32>(),

@@ -22,7 +22,7 @@ fn release_oracle(facts: &Facts<'_>, needed: usize) -> Step<ReleaseEnd> {
 
 /// For every number of nodes that can be needed, and one more than there are.
 #[test]
-fn e7_a_release_counts_who_confirmed_and_ends_as_soon_as_it_is_certain() {
+fn e7_a_release_counts_confirmations_and_ends_at_its_decision() {
     let mut courses = 0;
     for every_order in [false, true] {
         let plan = Plan {

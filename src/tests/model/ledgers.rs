@@ -349,7 +349,7 @@ impl Ledger {
 
 /// Beside one that has been through it all.
 #[test]
-fn a_hold_that_is_built_anew_does_what_the_hold_does() {
+fn a_rebuilt_hold_behaves_as_the_original_hold() {
     let servers = Calm { settable: true };
     let ttl = LIFE;
     let (mut lost, mut raised, mut kept_unset) = (0, 0, 0);

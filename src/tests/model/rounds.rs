@@ -186,7 +186,7 @@ fn a3_a_node_that_is_none_of_ours_has_no_vote() {
 }
 
 #[test]
-fn a13_a_deadline_that_no_clock_can_show_is_never_met() {
+fn a13_a_deadline_beyond_every_clock_is_never_met() {
     let plan = Plan {
         nodes: 1..=3,
         every_order: false,

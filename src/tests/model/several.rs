@@ -570,7 +570,7 @@ fn several_names_and_each_of_them_alone_are_held_by_one_at_a_time() {
 }
 
 #[test]
-fn several_names_are_held_by_one_at_a_time_also_after_extensions_and_where_one_key_is_gone() {
+fn several_names_exclude_after_extensions_and_a_lost_key() {
     for wants in [[BOTH, BOTH], [BOTH, ONLY_A], [BOTH, ONLY_B]] {
         let world = World {
             wants,
@@ -589,7 +589,7 @@ fn several_names_are_held_by_one_at_a_time_also_after_extensions_and_where_one_k
 }
 
 #[test]
-fn a14_names_that_are_taken_one_by_one_are_found_out() {
+fn a14_names_taken_one_by_one_are_detected() {
     let world = World {
         flaw: Flaw::OneByOne,
         ..PAIR
@@ -598,7 +598,7 @@ fn a14_names_that_are_taken_one_by_one_are_found_out() {
 }
 
 #[test]
-fn d13_a_node_that_counts_with_one_name_missing_is_found_out() {
+fn d13_a_node_that_counts_without_one_name_is_detected() {
     let world = World {
         wants: [BOTH, ONLY_A],
         extensions: 1,
@@ -609,7 +609,7 @@ fn d13_a_node_that_counts_with_one_name_missing_is_found_out() {
 }
 
 #[test]
-fn a14_a_token_that_is_above_the_counter_of_one_name_only_is_found_out() {
+fn a14_a_token_above_the_counter_of_one_name_only_is_detected() {
     let world = World {
         proposals: [1, 2],
         flaw: Flaw::Server(Mistake::TokenAboveTheFirst),
@@ -630,7 +630,7 @@ fn a14_a_token_that_is_above_the_counter_of_one_name_only_is_found_out() {
 }
 
 #[test]
-fn a_release_of_some_names_is_found_out() {
+fn a_release_of_some_names_is_detected() {
     let world = World {
         flaw: Flaw::Server(Mistake::ReleasesSome),
         ..PAIR
@@ -639,7 +639,7 @@ fn a_release_of_some_names_is_found_out() {
 }
 
 #[test]
-fn a_raise_that_counts_where_one_name_is_missing_is_found_out() {
+fn a_raise_that_counts_without_one_name_is_detected() {
     for (flaw, expected) in [
         (
             Flaw::Server(Mistake::RaisesWithOneMissing),

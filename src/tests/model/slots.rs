@@ -84,7 +84,7 @@ fn expected(nodes: usize, votes: &[Vote]) -> Option<AcquireEnd> {
 }
 
 #[test]
-fn a15_a_round_is_won_by_a_majority_that_granted_the_same_slot_and_by_nothing_else() {
+fn a15_only_a_majority_that_granted_one_slot_wins_a_round() {
     for nodes in 1..=if long() { 5 } else { 4 } {
         let all = votes();
         for course in 0..all.len().pow(u32::try_from(nodes).unwrap()) {
@@ -115,7 +115,7 @@ fn a15_a_round_is_won_by_a_majority_that_granted_the_same_slot_and_by_nothing_el
 
 /// As on the page: each of n nodes lets k holders in, and a client is in with a majority.
 #[test]
-fn nodes_that_count_holders_let_more_in_than_they_count_to() {
+fn nodes_that_only_count_holders_grant_too_many_permits() {
     for (nodes, permits, inside) in [(3, 2, 3), (3, 10, 15), (5, 10, 16), (5, 1, 1)] {
         let quorum = nodes / 2 + 1;
         let mut room = vec![permits; nodes];
@@ -464,7 +464,7 @@ fn a15_no_more_hold_than_there_are_permits_and_tokens_of_each_slot_grow() {
 }
 
 #[test]
-fn a15_votes_for_different_slots_that_are_added_up_are_found_out() {
+fn a15_added_votes_for_different_slots_are_detected() {
     // The counterexample of the page: the first has a permit at n0 and n1, the second at n1 and n2.
     let world = World {
         counters: [1, 1],
@@ -494,7 +494,7 @@ fn a15_votes_for_different_slots_that_are_added_up_are_found_out() {
 }
 
 #[test]
-fn a15_a_token_that_is_compared_with_another_slots_counter_is_found_out() {
+fn a15_a_token_compared_with_another_slots_counter_is_detected() {
     let world = World {
         first: [1, 1],
         counters: [0, 2],
@@ -513,7 +513,7 @@ fn a15_a_token_that_is_compared_with_another_slots_counter_is_found_out() {
 }
 
 #[test]
-fn a15_slots_that_are_not_given_back_are_found_out() {
+fn a15_unreleased_slots_are_detected() {
     assert_eq!(
         World {
             first: [0, 0],

@@ -19,7 +19,7 @@ fn lasts<T>(what: impl FnOnce() -> T) -> (Duration, T) {
 }
 
 #[test]
-fn e6_a_drop_lasts_one_response_timeout_however_many_rounds_are_under_way() {
+fn e6_a_drop_lasts_one_response_timeout_beside_any_number_of_rounds() {
     patiently(300, || {
         let world = World::new(3);
         let locks = world.manager();
@@ -79,7 +79,7 @@ fn h5_a_try_lasts_a_connect_timeout_and_two_response_timeouts_at_most() {
 }
 
 #[test]
-fn h8_a_call_in_an_old_outage_lasts_for_its_pause_and_no_longer_than_it_may() {
+fn h8_a_call_in_an_old_outage_lasts_one_pause_within_its_limit() {
     patiently(100, || {
         let world = World::new(3);
         let locks = world.manager_with(|it| it.outage_timeout(ms(0)));

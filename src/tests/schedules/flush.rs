@@ -17,7 +17,7 @@ use crate::wire::Command;
 const A_MOMENT: Duration = ms(4);
 
 #[test]
-fn a_waiter_hears_of_a_release_by_another_manager() {
+fn a_waiter_gets_a_message_of_a_release_by_another_manager() {
     patiently(4_000, || {
         let world = World::new(1);
         let ours = world.manager();
@@ -69,7 +69,7 @@ fn a_connection_that_breaks_under_callers_is_ended_by_its_worker() {
 }
 
 #[test]
-fn a_connection_on_which_nonsense_comes_is_ended_by_its_worker() {
+fn a_connection_with_an_invalid_reply_is_ended_by_its_worker() {
     patiently(3_000, || end_of_connection(Server::babble));
 }
 
@@ -140,7 +140,7 @@ fn pairs_at(locks: &LockManager, name: &'static str, times: Vec<Duration>) -> Ow
 
 /// Each may find that the other writes, just before that ends.
 #[test]
-fn whatever_two_callers_send_at_the_same_moment_is_written_and_its_answer_read() {
+fn concurrent_commands_of_two_callers_are_written_and_answered() {
     patiently(4_000, || {
         let world = World::new(1);
         let locks = world.manager();
@@ -154,7 +154,7 @@ fn whatever_two_callers_send_at_the_same_moment_is_written_and_its_answer_read()
 
 /// One of three takes no more bytes: what is given to it waits in its channel and on its connection.
 #[test]
-fn a_server_that_takes_nothing_holds_none_of_several_callers_up() {
+fn a_server_that_reads_nothing_delays_none_of_several_callers() {
     patiently(2_000, || {
         let world = World::with_room(3, 150);
         let locks = world.manager();

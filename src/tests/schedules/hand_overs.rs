@@ -39,7 +39,7 @@ fn until_all_wait(world: &World) {
 
 /// Servers run the release and the ask in any order, so that some grant, and others hand over.
 #[test]
-fn a_release_meets_the_ask_of_the_call_that_waits_and_the_call_has_the_lock() {
+fn a_release_beside_the_ask_of_the_waiting_call_gives_it_the_lock() {
     for servers in [1, 3] {
         patiently(2_000, move || {
             let world = World::new(servers);
@@ -75,7 +75,7 @@ fn a_release_meets_the_ask_of_the_call_that_waits_and_the_call_has_the_lock() {
 
 /// Each may be handed the lock by some servers and be granted it by others.
 #[test]
-fn clients_that_meet_over_and_over_get_the_lock_in_turn_and_leave_nothing() {
+fn competing_clients_get_the_lock_in_turn_and_leave_no_key() {
     hastily(1_000, || {
         let world = World::new(3);
         let managers = [world.manager(), world.manager(), world.manager()];
@@ -120,7 +120,7 @@ fn clients_that_meet_over_and_over_get_the_lock_in_turn_and_leave_nothing() {
 
 /// The call's time ends, or it is cancelled, at the very moment of the release: it has the lock, or nobody keeps a key for it.
 #[test]
-fn a_call_that_ends_while_the_lock_is_handed_to_it_gives_it_back() {
+fn a_call_that_ends_during_its_hand_over_releases_the_lock() {
     for cancels in [false, true] {
         patiently(1_500, move || {
             let (world, [ours, theirs], guard) = taken();
@@ -164,7 +164,7 @@ fn a_call_that_ends_while_the_lock_is_handed_to_it_gives_it_back() {
 
 /// One server is late, and hands the lock over when the hold that two others have made is released.
 #[test]
-fn a_hold_that_is_released_while_the_lock_is_still_handed_to_it_leaves_nothing() {
+fn a_hold_released_before_its_last_hand_over_leaves_no_key() {
     patiently(2_000, || {
         let (world, [ours, theirs], guard) = taken();
         let lock = theirs.mutex("a");
@@ -220,7 +220,7 @@ fn extensions(world: &World) -> Vec<usize> {
 }
 
 #[test]
-fn what_was_handed_over_is_extended_soon_for_the_full_life_of_the_lock() {
+fn a_handed_over_lock_is_soon_extended_to_its_full_ttl() {
     for renew in [true, false] {
         patiently(500, move || {
             let (world, managers, guard) = handed_over(renew);

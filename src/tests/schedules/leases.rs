@@ -62,7 +62,7 @@ fn behind_a_release_no_key_is_set_again() {
 
 /// The server answers nothing when the renewal is due, and again before the lease ends.
 #[test]
-fn a_lock_whose_extension_failed_is_extended_again_before_its_lease_ends() {
+fn a_failed_extension_is_repeated_before_the_lease_ends() {
     patiently(1_500, || {
         let world = World::new(1);
         let locks = world.manager_with(|it| it.response_timeout(ms(50)));
@@ -80,7 +80,7 @@ fn a_lock_whose_extension_failed_is_extended_again_before_its_lease_ends() {
 }
 
 #[test]
-fn a_loss_is_announced_once_and_a_late_extension_does_not_take_it_back() {
+fn a_loss_is_announced_once_and_stays_after_a_late_extension() {
     patiently(6_000, || {
         let world = World::new(1);
         let locks = world.manager();
@@ -128,7 +128,7 @@ fn a_loss_is_announced_once_and_a_late_extension_does_not_take_it_back() {
 /// A lease ends at the very time of its release: its guard finds that, or the renewal thread, or both. Whoever does, it is
 /// lost once, and everybody is told.
 #[test]
-fn h10_a_lock_that_ends_while_it_is_released_is_lost_once_and_everybody_is_told() {
+fn h10_a_lease_that_ends_during_its_release_is_announced_once() {
     patiently(8_000, || {
         let world = World::new(1);
         let locks = world.manager();
@@ -158,7 +158,7 @@ fn h10_a_lock_that_ends_while_it_is_released_is_lost_once_and_everybody_is_told(
 /// The server's clock is set forward while a lock is won, entered in the schedule, extended: whenever that is, a lock that
 /// has expired by it is lost as soon as an answer shows the server's time, and no other is.
 #[test]
-fn c4_a_step_that_is_seen_while_a_lock_is_won_is_not_missed() {
+fn c4_a_step_found_during_a_win_is_not_missed() {
     for renew in [false, true] {
         patiently(3_000, move || {
             let world = World::new(1);

@@ -11,7 +11,7 @@ use crate::sys::checked;
 use crate::sys::checked::set_haste;
 
 #[test]
-fn every_call_in_line_gets_the_lock_as_soon_as_it_is_released() {
+fn every_queued_call_gets_the_lock_at_its_release() {
     patiently(4_000, || {
         let world = World::new(1);
         let locks = world.manager();
@@ -37,7 +37,7 @@ fn every_call_in_line_gets_the_lock_as_soon_as_it_is_released() {
 
 /// Each permit that is given back goes to the first in line, whatever that is doing.
 #[test]
-fn every_call_in_line_gets_a_permit_as_soon_as_one_is_given_back() {
+fn every_queued_call_gets_a_permit_at_its_release() {
     for permits in [1, 2] {
         patiently(3_000, move || {
             let world = World::new(1);
@@ -67,7 +67,7 @@ fn every_call_in_line_gets_a_permit_as_soon_as_one_is_given_back() {
 
 /// The one that is cancelled may be first in line, be handed the lock right now, or have it.
 #[test]
-fn a_call_that_is_cancelled_while_it_is_handed_the_lock_holds_nobody_up() {
+fn a_call_cancelled_during_its_hand_over_delays_no_other_call() {
     patiently(5_000, || {
         let world = World::new(1);
         let locks = world.manager();
@@ -90,7 +90,7 @@ fn a_call_that_is_cancelled_while_it_is_handed_the_lock_holds_nobody_up() {
 
 /// Another manager holds the lock, so that nobody but the nodes tells of its release.
 #[test]
-fn a_cancelled_call_leaves_the_lists_and_does_not_take_the_next_in_line_off_them() {
+fn a_cancelled_call_leaves_the_lists_and_keeps_the_next_call_on_them() {
     patiently(5_000, || {
         let world = World::new(1);
         let elsewhere = world.manager();
@@ -117,7 +117,7 @@ fn a_cancelled_call_leaves_the_lists_and_does_not_take_the_next_in_line_off_them
 
 /// The server reads nothing for about as long as calls are patient, so that some of them get the lock.
 #[test]
-fn h8_calls_that_give_up_in_an_outage_wake_each_other_and_leave_no_ticket_and_no_key() {
+fn h8_calls_that_give_up_in_an_outage_leave_no_ticket_and_no_key() {
     hastily(2_000, || {
         let world = World::new(1);
         let locks = world.manager_with(|it| it.outage_timeout(ms(150)));
@@ -196,7 +196,7 @@ fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
 /// Time jumps at any step, so that a lease may end at every point of its call: before the call has noted it, while the
 /// call returns, and while its guard is dropped.
 #[test]
-fn h2_a_hold_that_is_lost_at_any_point_of_its_call_leaves_no_line_behind() {
+fn h2_a_hold_lost_at_any_point_of_its_call_leaves_no_queue() {
     hastily(2_000, || {
         let world = World::new(1);
         let locks = world.manager_with(|it| it.response_timeout(ms(25)).ttl(ms(100)));

@@ -31,7 +31,7 @@ fn threads(locks: &LockManager, use_lock: fn(LockGuard)) -> [OwnThread; 2] {
 
 /// An answer that nobody gets would cost a response timeout.
 #[test]
-fn h27_calls_whose_commands_found_another_record_get_their_answers_and_all_they_asked_for() {
+fn h27_commands_that_meet_a_new_record_are_answered_after_the_sync() {
     patiently(2_000, || {
         let world = World::new(1);
         let locks = manager(&world);
@@ -55,7 +55,7 @@ fn h27_calls_whose_commands_found_another_record_get_their_answers_and_all_they_
 
 /// Two servers decide, and the third is synced meanwhile. [`World::end`] compares the order of commands.
 #[test]
-fn h27_behind_its_release_no_command_is_sent_that_has_waited_for_a_sync() {
+fn h27_a_command_that_waited_for_a_sync_is_not_sent_behind_its_release() {
     let extended = |guard: LockGuard| {
         let _ = guard.extend(TTL);
         let _ = guard.release();
@@ -100,7 +100,7 @@ fn h27_rounds_that_time_out_while_a_server_is_synced_leave_no_key() {
 
 /// The connection ends while commands wait for a sync, or before or after that.
 #[test]
-fn h27_calls_whose_commands_wait_for_a_sync_hear_of_the_end_of_the_connection() {
+fn h27_commands_that_wait_for_a_sync_fail_with_the_connection() {
     patiently(3_000, || {
         let world = World::new(1);
         let locks = manager(&world);

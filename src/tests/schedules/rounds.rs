@@ -38,7 +38,7 @@ fn deliver(
 }
 
 #[test]
-fn all_who_wait_for_a_round_are_woken_by_its_decision() {
+fn the_decision_of_a_round_wakes_all_its_waiters() {
     patiently(8_000, || {
         let pending = round();
         let wait = |pending: &Pending<AcquireRound>| {
@@ -61,7 +61,7 @@ fn all_who_wait_for_a_round_are_woken_by_its_decision() {
 }
 
 #[test]
-fn whoever_waits_for_a_round_is_woken_by_its_decision_and_needs_no_other_vote() {
+fn a_round_wakes_its_thread_without_the_votes_behind_its_decision() {
     patiently(16_000, || {
         let pending = round();
         let counted = Arc::default();
@@ -78,7 +78,7 @@ fn whoever_waits_for_a_round_is_woken_by_its_decision_and_needs_no_other_vote() 
 }
 
 #[test]
-fn votes_a_timeout_and_somebody_who_closes_the_round_agree_on_one_end() {
+fn votes_a_timeout_and_a_close_agree_on_one_end() {
     hastily(16_000, || {
         let pending = round();
         let counted = Arc::default();

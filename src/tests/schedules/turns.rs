@@ -6,7 +6,7 @@ use crate::sys::checked;
 
 /// A ticket that nobody is told of would leave the others asleep, and time would pass.
 #[test]
-fn h5_calls_of_more_threads_than_slots_all_get_their_turn() {
+fn h5_calls_of_more_threads_than_tickets_all_get_their_turn() {
     patiently(3_000, || {
         let world = World::new(1);
         let locks = world.manager();
@@ -27,7 +27,7 @@ fn h5_calls_of_more_threads_than_slots_all_get_their_turn() {
 
 /// A call that is cancelled may have been given its ticket at that moment; and a hand-over needs a second one.
 #[test]
-fn h5_calls_that_end_while_they_wait_for_their_turn_keep_nobody_else_from_it() {
+fn h5_calls_that_end_in_the_queue_for_tickets_block_no_other_call() {
     patiently(3_000, || {
         let world = World::new(1);
         let locks = world.manager();
@@ -55,7 +55,7 @@ fn h5_calls_that_end_while_they_wait_for_their_turn_keep_nobody_else_from_it() {
 /// The release finds no ticket for the acquire of the next call, and one is free a moment later. An acquire before the
 /// release would be refused, and the release tells this manager of nothing: it says that its own acquire follows.
 #[test]
-fn a_call_that_is_handed_no_attempt_asks_behind_the_release() {
+fn a_call_without_an_acquire_by_the_release_asks_behind_it() {
     patiently(4_000, || {
         let world = World::new(1);
         let locks = world.manager();

@@ -13,7 +13,7 @@ use crate::wire::Script;
 
 /// Four at once: more than may be under way on a connection, so some wait for their turn in the channel.
 #[test]
-fn a_worker_that_sleeps_is_woken_by_whatever_is_given_to_it() {
+fn a_sleeping_worker_is_woken_by_each_command() {
     patiently(4_000, || {
         let world = World::new(1);
         let locks = world.manager();
@@ -27,7 +27,7 @@ fn a_worker_that_sleeps_is_woken_by_whatever_is_given_to_it() {
 }
 
 #[test]
-fn what_a_connection_does_not_take_at_once_is_written_when_it_has_room() {
+fn bytes_that_a_full_socket_refuses_are_written_later() {
     patiently(3_000, || {
         let world = World::with_room(1, 150);
         let locks = world.manager();
@@ -41,7 +41,7 @@ fn what_a_connection_does_not_take_at_once_is_written_when_it_has_room() {
 }
 
 #[test]
-fn a_release_is_behind_its_acquire_and_two_are_never_inside_whatever_times_out() {
+fn despite_timeouts_a_release_follows_its_acquire_and_two_never_hold() {
     hastily(4_000, || {
         let world = World::new(2);
         let locks = world.manager();
@@ -74,7 +74,7 @@ fn a_release_is_behind_its_acquire_and_two_are_never_inside_whatever_times_out()
 /// Its answers lie in the socket, or are read and not handed out yet: whoever would do that is not scheduled for longer
 /// than the response timeout.
 #[test]
-fn h6_a_server_that_has_answered_everything_is_asked() {
+fn h6_a_server_with_unread_answers_still_gets_commands() {
     patiently(4_000, || {
         let world = World::new(1);
         let locks = world.manager();
@@ -139,7 +139,7 @@ fn an_acquire_is_sent_again_with_its_source_only_while_its_round_is_open() {
 }
 
 #[test]
-fn a_lock_taken_from_a_server_that_forgets_its_scripts_takes_no_time() {
+fn lost_scripts_of_a_server_delay_no_lock() {
     patiently(3_000, || {
         let world = World::new(1);
         let locks = world.manager();
@@ -176,7 +176,7 @@ fn h14_a_suspend_while_answers_are_owed_is_no_step_of_a_nodes_clock() {
 }
 
 #[test]
-fn a_release_that_a_broken_connection_swallowed_is_sent_on_the_next() {
+fn a_release_lost_with_its_connection_is_sent_on_the_next() {
     patiently(4_000, || {
         let world = World::new(1);
         let locks = world.manager();
@@ -227,7 +227,7 @@ fn a_shutdown_waits_for_a_call_or_the_call_is_refused() {
 
 /// What is under way goes on to its end, what comes later is refused, and what was held is released.
 #[test]
-fn a_shutdown_answers_everybody_and_leaves_no_key() {
+fn a_shutdown_ends_all_calls_and_leaves_no_key() {
     patiently(4_000, || {
         let world = World::new(2);
         let locks = world.manager();

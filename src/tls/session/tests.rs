@@ -184,7 +184,7 @@ fn nothing_is_written_in_clear_while_the_handshake_is_under_way() {
 }
 
 #[test]
-fn records_may_come_cut_at_every_byte_and_several_at_a_time() {
+fn tls_records_may_come_split_and_bundled() {
     for at_a_time in [1, 7, 40, 10_000] {
         let (mut session, mut server) = secured();
         for _ in 0..3 {

@@ -166,7 +166,7 @@ fn sent_on_channel(message: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
+fn answers_match_their_commands_however_bytes_are_cut() {
     let asked = || {
         let mut conn = Conn::ready(true);
         let subscribe = Tag {
@@ -227,7 +227,7 @@ fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
 }
 
 #[test]
-fn however_the_answers_to_the_login_are_cut_each_is_read_once_and_in_order() {
+fn login_answers_in_any_split_are_read_once_and_in_order() {
     let replies = [
         "%0\r\n",
         "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
@@ -434,7 +434,7 @@ impl World {
 }
 
 #[test]
-fn in_every_order_answers_meet_their_commands_and_nothing_runs_behind_its_owners_release() {
+fn in_every_order_answers_match_and_no_command_runs_behind_its_release() {
     fn explore(steps: &[Step], seen: &mut usize) {
         let replay = || {
             let mut world = World::new();
@@ -470,7 +470,7 @@ fn in_every_order_answers_meet_their_commands_and_nothing_runs_behind_its_owners
 }
 
 #[test]
-fn h7_an_answer_to_half_a_command_ends_the_connection_and_those_before_it_count() {
+fn h7_an_answer_to_half_a_command_ends_the_connection_behind_others() {
     let mut conn = Conn::<Tag>::ready(false);
     [1, 2]
         .into_iter()
@@ -495,7 +495,7 @@ fn h7_an_answer_to_half_a_command_ends_the_connection_and_those_before_it_count(
 }
 
 #[test]
-fn h7_bytes_that_were_sent_are_not_kept_while_more_are_given_than_are_sent() {
+fn h7_sent_bytes_are_freed_while_the_backlog_grows() {
     let length = script(Script::Release, 1).command.packed();
     // Whole commands at a time, and pieces of them.
     for piece in [length.len(), length.len() - 1] {
@@ -546,7 +546,7 @@ fn a_script_comes_with_its_source_once_on_a_connection() {
 }
 
 #[test]
-fn a_command_that_waits_says_that_nobody_is_told_where_the_subscription_was_refused() {
+fn a_command_asks_for_no_message_after_a_refused_subscription() {
     for (answer, told) in [
         (&b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"[..], b'1'),
         (b"-NOPERM x\r\n", b'0'),
@@ -601,14 +601,14 @@ fn a_batch_is_under_way_until_its_last_command_is_answered() {
 }
 
 #[test]
-fn what_is_no_reply_ends_the_connection() {
+fn an_invalid_reply_ends_the_connection() {
     let mut conn = Conn::<Tag>::default();
     read(&mut conn, b"HTTP/1.1 400\r\n");
     assert!(conn.poll_reply().is_err());
 }
 
 #[test]
-fn h18_what_comes_behind_the_login_ends_the_connection() {
+fn h18_extra_bytes_behind_the_login_end_the_connection() {
     for more in [":1\r\n", ":1\r", ":"] {
         let mut conn = Conn::<Tag>::default();
         read(&mut conn, format!("%0\r\n{more}").as_bytes());
@@ -619,7 +619,7 @@ fn h18_what_comes_behind_the_login_ends_the_connection() {
 }
 
 #[test]
-fn h17_behind_the_answer_of_a_replica_or_of_one_that_loads_no_answer_counts() {
+fn h17_no_answer_counts_behind_readonly_or_loading() {
     for said in ["-READONLY x\r\n", "-MASTERDOWN x\r\n", "-LOADING x\r\n"] {
         let mut conn = Conn::<Tag>::default();
         [1, 2]
@@ -652,7 +652,7 @@ fn h17_behind_the_answer_of_a_replica_or_of_one_that_loads_no_answer_counts() {
 }
 
 #[test]
-fn h18_a_push_that_was_not_asked_for_ends_the_connection() {
+fn h18_an_unsolicited_push_ends_the_connection() {
     let mut conn = Conn::ready(true);
     conn.enqueue(script(Script::Release, 1), Now::read());
     write_all(&mut conn);
@@ -695,7 +695,7 @@ fn h17_a_lock_that_another_record_handed_over_has_no_token() {
 
 /// Whoever may publish could end all connections otherwise.
 #[test]
-fn h18_a_message_that_makes_no_sense_is_passed_over_and_answers_nothing() {
+fn h18_a_malformed_message_is_ignored() {
     let mut conn = Conn::ready(true);
     conn.enqueue(script(Script::Release, 1), Now::read());
     write_all(&mut conn);
@@ -709,7 +709,7 @@ fn h18_a_message_that_makes_no_sense_is_passed_over_and_answers_nothing() {
 }
 
 #[test]
-fn a_connection_without_pushes_is_not_asked_for_notices_and_says_that_nobody_is_told() {
+fn a_connection_without_pushes_subscribes_to_no_messages() {
     let mut conn = Conn::ready(false);
     assert!(!conn.may_subscribe());
     let command = || {

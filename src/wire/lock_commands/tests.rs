@@ -197,8 +197,7 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
 }
 
 #[test]
-fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_that_the_scripts_state()
- {
+fn commands_of_several_names_match_the_heads_of_their_scripts() {
     let client = ClientId::draw().unwrap();
     let owner = OwnerToken::draw().unwrap();
     let commands = LockCommands::multi(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
@@ -247,7 +246,7 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
 }
 
 #[test]
-fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_its_own() {
+fn semaphore_acquires_have_all_slot_keys_and_holds_their_own() {
     let client = ClientId::draw().unwrap();
     let owner = OwnerToken::draw().unwrap();
     let commands = LockCommands::semaphore(b"", b"s", 2, TTLS);
@@ -316,7 +315,7 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
 }
 
 #[test]
-fn only_a_semaphore_has_slots_and_only_others_are_noted() {
+fn only_a_semaphore_has_slots() {
     let several = LockCommands::multi(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
     let mutex = LockCommands::mutex(b"", b"a", TTLS);
     for commands in [mutex.to_read(), mutex, several] {
@@ -334,7 +333,7 @@ fn only_a_semaphore_has_slots_and_only_others_are_noted() {
 }
 
 #[test]
-fn only_a_set_has_parts_which_are_the_keys_of_its_names() {
+fn only_a_set_of_names_has_several_keys() {
     let set = LockCommands::multi(b"p:", [&b"a"[..], b"b"].into_iter(), TTLS);
     assert!(
         set.multi_keys
@@ -353,7 +352,7 @@ fn only_a_set_has_parts_which_are_the_keys_of_its_names() {
 }
 
 #[test]
-fn what_stands_for_several_keys_is_the_same_for_the_same_ones_and_no_lock_has_it() {
+fn a_queue_key_of_several_keys_is_stable_and_never_a_lock_name() {
     let set = |names: &[&'static str]| {
         LockCommands::multi(b"p:", names.iter().map(|it| it.as_bytes()), TTLS)
     };
@@ -388,7 +387,7 @@ fn what_stands_for_several_keys_is_the_same_for_the_same_ones_and_no_lock_has_it
 
 /// The name of a slot's semaphore may look like a slot.
 #[test]
-fn what_was_handed_over_to_nobody_is_given_back_by_its_key() {
+fn a_hand_over_without_a_call_is_released_by_its_key() {
     let client = ClientId::draw().unwrap();
     let me = text(&client.0);
     let value = "0123456789abcdef0123456789abcdef web-3/4711";
@@ -466,7 +465,7 @@ fn reserved_names_are_recognised_with_their_prefix() {
 }
 
 #[test]
-fn a_call_is_called_by_its_kind_and_the_value_that_its_key_gets() {
+fn a_list_entry_has_the_kind_and_the_key_value_of_its_call() {
     let owner = OwnerToken::draw().unwrap();
     for commands in LockCommands::of_each_kind(TTLS) {
         let commands = LockCommands {
@@ -534,7 +533,7 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
 }
 
 #[test]
-fn every_command_says_whether_the_client_may_be_in_a_list_after_it() {
+fn each_command_shows_whether_its_client_stays_on_a_list() {
     let owner = OwnerToken::nobody();
     let entry = QueueEntry {
         client: ClientId::draw().unwrap(),
@@ -614,7 +613,7 @@ fn an_operators_commands_have_the_keys_and_arguments_that_the_scripts_state() {
 }
 
 #[test]
-fn a_slot_is_looked_at_by_its_own_key_and_counter_and_the_list_of_all_slots() {
+fn a_slot_is_inspected_by_its_key_and_counter_and_the_common_list() {
     let slot = LockKeys::named(b"a", Some(7));
     let key = b"quorlock:slot-7:a";
     let fence = b"quorlock:slot-fence-7:a";
@@ -690,7 +689,7 @@ fn shape(command: &Command) -> Vec<String> {
 }
 
 #[test]
-fn b11_a_check_sends_what_locks_send_on_keys_of_its_own() {
+fn b11_a_check_sends_commands_of_locks_on_own_keys() {
     const RECORD_AT: usize = 5;
     for prefix in ["", "x:", "{x}"] {
         let commands = check(prefix.as_bytes());

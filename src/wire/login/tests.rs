@@ -109,7 +109,7 @@ fn info(text: &str) -> String {
 }
 
 #[test]
-fn a_master_that_answers_everything_may_vote() {
+fn a_primary_with_complete_answers_may_vote() {
     let mut answers = answers("%1\r\n+server\r\n$5\r\nredis\r\n");
     set_info(
         &mut answers,
@@ -127,7 +127,7 @@ fn a_master_that_answers_everything_may_vote() {
 }
 
 #[test]
-fn a_server_says_what_it_is_and_which_version() {
+fn the_product_and_version_of_a_server_are_read() {
     for (says, version) in [
         ("redis_version:7.0.15\r\n", Some("Redis 7.0.15")),
         (
@@ -201,7 +201,7 @@ fn b3_a_cluster_node_has_no_vote() {
 }
 
 #[test]
-fn a_cluster_node_that_may_not_say_what_it_is_is_told_by_its_answer_to_the_sync() {
+fn a_cluster_server_is_detected_by_its_answer_to_the_sync() {
     for moved in [
         "-MOVED 13047 127.0.0.1:6381\r\n",
         "-CLUSTERDOWN Hash slot not served\r\n",
@@ -214,7 +214,7 @@ fn a_cluster_node_that_may_not_say_what_it_is_is_told_by_its_answer_to_the_sync(
 }
 
 #[test]
-fn b3_a_sentinel_is_told_by_what_it_says_it_is_and_not_by_what_it_does_not_know() {
+fn b3_a_sentinel_is_detected_by_its_role_and_not_by_unknown_commands() {
     let mut answers = answers("%0\r\n");
     answers[GREET] = "-ERR unknown command 'EVAL', with args beginning with: 'x' \r\n".to_owned();
     let unknown = talk("redis://a", &answers).unwrap_err();
@@ -229,7 +229,7 @@ fn b3_a_sentinel_is_told_by_what_it_says_it_is_and_not_by_what_it_does_not_know(
 }
 
 #[test]
-fn a_database_number_of_a_cluster_node_does_not_hide_what_it_is() {
+fn a_cluster_server_is_detected_despite_a_database_number() {
     let mut answers = answers("%0\r\n");
     set_info(&mut answers, "redis_mode:cluster\r\n");
     answers.insert(
@@ -243,7 +243,7 @@ fn a_database_number_of_a_cluster_node_does_not_hide_what_it_is() {
 }
 
 #[test]
-fn what_a_server_says_about_its_start_and_its_past_is_read() {
+fn uptime_server_time_and_promotion_are_read() {
     let mut answers = answers("%0\r\n");
     let zeros = "0".repeat(40);
     for (id, offset, promoted) in [
@@ -296,7 +296,7 @@ fn a_server_that_is_too_old_has_no_vote() {
 }
 
 #[test]
-fn a_server_that_does_not_run_scripts_one_at_a_time_has_no_vote_whatever_else_it_refuses() {
+fn a_server_with_concurrent_scripts_has_no_vote() {
     let mut answers = answers("%0\r\n");
     // As it answers where scripts are switched off.
     answers[GREET] = "-ERR unknown command\r\n".to_owned();
@@ -313,7 +313,7 @@ fn a_server_that_does_not_run_scripts_one_at_a_time_has_no_vote_whatever_else_it
 }
 
 #[test]
-fn one_of_several_servers_that_merge_what_they_are_told_has_no_vote() {
+fn a_multi_master_server_has_no_vote() {
     let mut answers = answers("%0\r\n");
     set_info(
         &mut answers,
@@ -326,7 +326,7 @@ fn one_of_several_servers_that_merge_what_they_are_told_has_no_vote() {
 }
 
 #[test]
-fn what_does_not_know_what_every_server_knows_is_a_proxy() {
+fn a_server_without_the_role_command_is_a_proxy() {
     for (role, proxied) in [
         ("-ERR unknown command 'ROLE'\r\n", true),
         ("-ERR command is not allowed\r\n", true),
@@ -408,7 +408,7 @@ fn the_login_of_a_member_is_short_and_in_the_older_protocol() {
 }
 
 #[test]
-fn what_a_server_has_refused_is_the_failure_when_it_closes_the_connection_after_it() {
+fn a_refusal_before_a_disconnect_is_the_failure() {
     let said = ["-WRONGPASS invalid username-password pair\r\n"];
     let said = said.map(str::to_owned);
     assert_eq!(
@@ -419,7 +419,7 @@ fn what_a_server_has_refused_is_the_failure_when_it_closes_the_connection_after_
 }
 
 #[test]
-fn that_the_server_has_said_the_time_is_known_at_once_and_anew_when_it_is_asked_anew() {
+fn a_repeated_login_reads_the_server_time_again() {
     let older = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
     let said = [answers(older), answers("+OK\r\n")].concat();
     let mut server = Says::these(&said);
@@ -459,7 +459,7 @@ fn each_part_of_info_is_asked_for_and_read_in_both_protocols() {
 }
 
 #[test]
-fn what_a_server_refuses_while_it_is_asked_is_its_failure_but_for_what_the_access_list_forbids() {
+fn refusals_during_the_login_are_failures_except_acl_denials() {
     let old = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
     let auth = |answer: &str| {
         let said = [answers(old), vec![answer.to_owned()]].concat();
@@ -573,7 +573,7 @@ proptest! {
     }
 
     #[test]
-    fn g5_a_server_that_says_what_it_should_may_vote_whatever_its_info_is(text: String) {
+    fn g5_a_server_with_correct_answers_may_vote_despite_odd_info(text: String) {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, &text);
         let end = talk("redis://a", &answers);

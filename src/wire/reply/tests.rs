@@ -80,7 +80,7 @@ fn replies_of_the_scripts_are_read() {
 }
 
 #[test]
-fn every_status_of_a_script_is_an_answer_of_its_own() {
+fn every_status_of_a_script_is_a_separate_answer() {
     let read = |kind, frame: String| Reply::read(kind, frame.as_bytes()).answer;
     let acquire = |status: i64| read(Kind::Acquire, frame([status, 7, 900, 0, 9, 0], ""));
     for (status, reply) in [
@@ -169,7 +169,7 @@ fn the_policy_of_a_server_is_cut_and_has_no_control_characters() {
 }
 
 #[test]
-fn an_answer_about_several_locks_says_which_is_in_the_way() {
+fn an_answer_about_several_names_shows_the_refused_one() {
     let read =
         |numbers: [i64; 6], text| Reply::read(Kind::Acquire, frame(numbers, text).as_bytes());
     let which = Some(1);
@@ -272,7 +272,7 @@ fn an_answer_about_slots_says_which_was_granted() {
 }
 
 #[test]
-fn what_an_answer_means_depends_on_what_was_asked() {
+fn a_reply_is_read_by_the_kind_of_its_command() {
     let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
     let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
     assert_eq!(
@@ -333,7 +333,7 @@ fn inspected_of(members: &[&str]) -> Answer {
 }
 
 #[test]
-fn what_a_node_stores_about_a_lock_is_read() {
+fn the_stored_state_of_a_lock_is_read() {
     let stored = |members: &[&str]| match inspected_of(members) {
         Answer::Inspect(stored) => *stored,
         other => panic!("{other:?}"),
@@ -446,7 +446,7 @@ fn what_a_node_stores_about_a_lock_is_read() {
 }
 
 #[test]
-fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
+fn g6_a_malformed_inspection_reply_is_a_failure() {
     let good = ["3", "2000", "5", "1", "1", "1", "$", "1", "$x", "1000"];
     assert!(matches!(inspected_of(&good), Answer::Inspect(_)));
     let nonsense = |members: &[&str]| {
@@ -487,7 +487,7 @@ fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
 }
 
 #[test]
-fn what_a_node_lists_is_read() {
+fn a_page_of_listed_keys_is_read() {
     let listed = |frame: &str| Reply::read(Kind::List, frame.as_bytes()).answer;
     let keys = vec![b"quorlock:fence:a".to_vec()];
     assert_eq!(
@@ -539,7 +539,7 @@ fn the_nodes_time_is_read() {
 }
 
 #[test]
-fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
+fn g6_a_reply_that_no_script_returns_is_a_failure() {
     for frame in [
         "+OK\r\n",
         ":7\r\n",
@@ -586,7 +586,7 @@ fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
 }
 
 #[test]
-fn h18_an_error_that_no_server_sends_to_a_command_of_ours_is_no_answer() {
+fn h18_an_error_impossible_for_the_command_is_no_answer() {
     let read = |frame: &str| Reply::read(Kind::Release, frame.as_bytes()).answer;
     for garbled in [
         "-2\r\n",
@@ -616,7 +616,7 @@ fn h18_an_error_that_no_server_sends_to_a_command_of_ours_is_no_answer() {
 }
 
 #[test]
-fn a_refusal_with_a_counter_below_zero_is_none() {
+fn a_refusal_with_a_negative_counter_is_invalid() {
     let answer = Reply::read(
         Kind::Acquire,
         b"*6\r\n:0\r\n:-5\r\n:1\r\n:0\r\n:9\r\n$0\r\n\r\n",
@@ -629,7 +629,7 @@ fn a_refusal_with_a_counter_below_zero_is_none() {
 }
 
 #[test]
-fn pushes_are_told_from_replies() {
+fn pushes_are_not_read_as_replies() {
     assert_eq!(push(b":1\r\n"), Push::None);
     assert_eq!(
         push(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$6\r\nreport\r\n"),
@@ -656,7 +656,7 @@ fn handed_over(parts: [&str; 4], value: &str, key: &str) -> String {
 }
 
 #[test]
-fn what_a_server_hands_over_is_read() {
+fn a_hand_over_message_is_read() {
     let parts = ["7", "123456789012345", "900", "w"];
     for value in [TOKEN, &format!("{TOKEN} web-3/4711/nightly job")] {
         for key in ["a", "app: two  words ", " ", "", "w 32 x"] {
@@ -737,7 +737,7 @@ fn g6_a_message_that_no_script_publishes_hands_nothing_over() {
 }
 
 #[test]
-fn what_is_recorded_of_a_job_is_read() {
+fn the_record_of_a_job_is_read() {
     let read = |frame: &str| Reply::read(Kind::Look, frame.as_bytes());
     let looked = |text: &str| format!("*4\r\n:1\r\n:7\r\n:9\r\n${}\r\n{text}\r\n", text.len());
     let record = "1 done 7 9 1 2 3 a/1 müde";
@@ -779,7 +779,7 @@ fn what_is_recorded_of_a_job_is_read() {
 }
 
 #[test]
-fn what_is_handed_over_shows_no_secret() {
+fn a_hand_over_message_shows_no_secret() {
     let message = handed_over(["7", "123456789012345", "900", "w"], TOKEN, "a");
     let shown = format!("{:?}", push(&said(message.as_bytes())));
     assert!(
@@ -899,7 +899,7 @@ fn numbers_frame() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn g4_no_bytes_make_it_panic_and_none_are_a_grant_unless_the_script_says_so(bytes: Vec<u8>, mark in "[-+:*>$%_#]") {
+    fn g4_no_bytes_panic_and_only_script_replies_are_grants(bytes: Vec<u8>, mark in "[-+:*>$%_#]") {
         for frame in [bytes.clone(), [mark.as_bytes(), &bytes, b"\r\n"].concat()] {
             for kind in ALL {
                 let answer = Reply::read(kind, &frame).answer;
@@ -910,7 +910,7 @@ proptest! {
     }
 
     #[test]
-    fn g6_hostile_numbers_are_a_failure_or_what_they_say_and_never_more(frame in numbers_frame()) {
+    fn g6_hostile_numbers_never_turn_into_other_numbers(frame in numbers_frame()) {
         for kind in ALL {
             let answer = Reply::read(kind, frame.as_bytes()).answer;
             prop_assert!(!is_grant(&answer) || says_done(frame.as_bytes()), "{:?} {:?}", kind, frame);
@@ -931,7 +931,7 @@ proptest! {
     }
 
     #[test]
-    fn g6_no_error_is_a_grant_whatever_it_says(code in "[A-Z]{0,12}", text in "[ -~]{0,40}") {
+    fn g6_no_error_is_a_grant(code in "[A-Z]{0,12}", text in "[ -~]{0,40}") {
         for kind in ALL {
             let frame = format!("-{code} {text}\r\n");
             prop_assert!(!is_grant(&Reply::read(kind, frame.as_bytes()).answer), "{}", frame);
@@ -939,7 +939,7 @@ proptest! {
     }
 
     #[test]
-    fn g4_no_message_makes_it_panic_and_what_is_read_is_what_was_published(
+    fn g4_no_message_panics_and_published_values_are_read_back(
         token: u64, life: u64, value: Vec<u8>, key: Vec<u8>, noise in prop::collection::vec(any::<u8>(), 0..60), at: prop::sample::Index,
     ) {
         let _ = HandedOver::read(&noise);

@@ -136,7 +136,7 @@ fn a_script_has_the_same_result() -> TestResult {
 }
 
 #[test]
-fn a_script_is_known_by_its_hash_until_scripts_are_flushed() -> TestResult {
+fn a_script_runs_by_its_hash_until_scripts_are_flushed() -> TestResult {
     let Some(mut pair) = Pair::start()? else {
         return Ok(());
     };

@@ -12,7 +12,7 @@ const URLS: &str = "QUORLOCK_CHILD_DESCRIPTORS";
 const DESCRIPTORS: u64 = 64;
 
 #[test]
-fn without_descriptors_nodes_do_not_start_and_say_what_they_need_and_those_that_run_can_end() {
+fn without_descriptors_stand_ins_report_the_limit_and_still_end() {
     let name = "descriptors::child_without_descriptors";
     let mut child = ChildProcess::start(name, [(URLS.into(), "1".into())]);
     let said = child.hear();

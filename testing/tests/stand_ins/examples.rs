@@ -35,7 +35,7 @@ fn page(nodes: &Nodes) -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn the_first_examples_do_what_they_show() -> TestResult {
+fn the_first_examples_run_as_shown() -> TestResult {
     let nodes = Nodes::start(3);
     readme(&nodes)?;
     page(&nodes)?;

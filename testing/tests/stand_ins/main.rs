@@ -63,8 +63,7 @@ fn failures(err: &AcquireError) -> Vec<&NodeFailure> {
 }
 
 #[test]
-fn what_somebody_else_holds_is_held_and_whoever_waits_for_it_gets_it_when_that_is_dropped()
--> TestResult {
+fn a_hold_of_a_stand_in_blocks_callers_until_its_drop() -> TestResult {
     let (nodes, locks) = three()?;
     let other = nodes.hold("report");
     // RACE: of three nodes two make it held. Whoever tries now may come first to the third, and it is not on that one then.
@@ -86,7 +85,7 @@ fn what_somebody_else_holds_is_held_and_whoever_waits_for_it_gets_it_when_that_i
 }
 
 #[test]
-fn every_kind_of_lock_works_on_them() -> TestResult {
+fn every_kind_of_lock_works_on_stand_ins() -> TestResult {
     let (nodes, locks) = three()?;
     let elsewhere = connected(patient(&nodes), 3);
 
@@ -145,7 +144,7 @@ fn every_kind_of_lock_works_on_them() -> TestResult {
 }
 
 #[test]
-fn somebody_else_can_read_and_have_permits() -> TestResult {
+fn stand_ins_can_hold_readers_and_permits() -> TestResult {
     let (nodes, locks) = three()?;
     let reader = nodes.hold_shared("book");
     locks.rw_lock("book").try_read()?.release()?;
@@ -233,7 +232,7 @@ fn a_delay_is_part_of_every_answer() -> TestResult {
 }
 
 #[test]
-fn what_a_node_refuses_is_read_as_what_a_server_says() -> TestResult {
+fn refusals_of_stand_ins_are_read_as_server_errors() -> TestResult {
     let (nodes, locks) = three()?;
     type Looks = fn(&NodeFailure) -> bool;
     let expected: [(Refusal, Looks); 5] = [
@@ -263,7 +262,7 @@ fn what_a_node_refuses_is_read_as_what_a_server_says() -> TestResult {
 }
 
 #[test]
-fn what_ran_without_an_answer_is_given_back() -> TestResult {
+fn acquires_with_lost_replies_are_released() -> TestResult {
     let (nodes, locks) = three()?;
     let before = nodes.commands();
     nodes.iter().for_each(|it| it.drop_replies(u64::MAX));
@@ -298,8 +297,7 @@ fn a_lock_that_is_lost_or_expires_ends_its_guard_at_the_next_extension() -> Test
 }
 
 #[test]
-fn permits_that_expire_end_their_guards_at_the_next_extension_and_others_can_have_them()
--> TestResult {
+fn expired_permits_end_their_guards_and_are_free_for_others() -> TestResult {
     let (nodes, locks) = three()?;
     let permits = [
         locks.semaphore("mail", 2).acquire()?,
@@ -316,7 +314,7 @@ fn permits_that_expire_end_their_guards_at_the_next_extension_and_others_can_hav
 
 /// Should the machine stop for longer than the ttl, it is lost by that.
 #[test]
-fn a_guard_learns_of_a_loss_by_itself() -> TestResult {
+fn a_guard_finds_a_loss_without_calls() -> TestResult {
     let nodes = Nodes::start(3);
     let locks = connected(nodes.manager().ttl(ms(400)).response_timeout(ms(100)), 3);
     let guard = locks.mutex("report").lock()?;
@@ -326,7 +324,7 @@ fn a_guard_learns_of_a_loss_by_itself() -> TestResult {
 }
 
 #[test]
-fn a_node_that_forgets_is_healed_and_two_that_forget_lose_the_lock() -> TestResult {
+fn one_emptied_node_is_healed_and_two_lose_the_lock() -> TestResult {
     let (nodes, locks) = three()?;
     let guard = locks.mutex("report").lock()?;
     nodes[0].forget();
@@ -342,7 +340,7 @@ fn a_node_that_forgets_is_healed_and_two_that_forget_lose_the_lock() -> TestResu
 }
 
 #[test]
-fn fifty_sets_of_nodes_in_one_process_do_not_meet() -> TestResult {
+fn fifty_sets_of_nodes_in_one_process_are_independent() -> TestResult {
     let sets: Vec<_> = std::iter::repeat_with(|| Nodes::start(1))
         .take(50)
         .collect();
@@ -362,7 +360,7 @@ fn fifty_sets_of_nodes_in_one_process_do_not_meet() -> TestResult {
 }
 
 #[test]
-fn with_quarantine_they_are_new_until_somebody_vouches_for_them() -> TestResult {
+fn with_quarantine_stand_ins_are_new_until_vouched_for() -> TestResult {
     let nodes = Nodes::start(3);
     let locks = patient(&nodes).quarantine(true).max_ttl(LONG).build()?;
     let quarantined = |err: AcquireError| {
@@ -381,7 +379,7 @@ fn with_quarantine_they_are_new_until_somebody_vouches_for_them() -> TestResult 
 }
 
 #[test]
-fn what_is_not_ours_is_answered_and_what_is_no_command_ends_the_connection() -> TestResult {
+fn foreign_commands_are_answered_and_malformed_ones_disconnect() -> TestResult {
     let nodes = Nodes::start(1);
     let url = nodes[0].url();
     let addr = url.strip_prefix("redis://").unwrap();
@@ -509,7 +507,7 @@ fn callers_are_counted_over_names_and_kinds_of_locks() -> TestResult {
 }
 
 #[test]
-fn what_is_impossible_panics_with_a_sentence() {
+fn an_impossible_hold_panics_with_a_sentence() {
     let nodes = Nodes::start(3);
     let _holds = (nodes.hold("report"), nodes.hold_permit("mail", 1));
     let panics: [(&dyn Fn(), &str); 3] = [
@@ -529,7 +527,7 @@ fn what_is_impossible_panics_with_a_sentence() {
 }
 
 #[test]
-fn somebody_who_takes_a_lock_does_so_before_callers_that_wait() -> TestResult {
+fn a_stolen_lock_goes_to_the_thief_before_waiting_calls() -> TestResult {
     let (nodes, locks) = three()?;
     let elsewhere = connected(patient(&nodes), 3);
     let guard = locks.mutex("report").try_lock()?;
@@ -550,7 +548,7 @@ fn somebody_who_takes_a_lock_does_so_before_callers_that_wait() -> TestResult {
 }
 
 #[test]
-fn a_lock_that_was_taken_and_given_up_since_is_left_to_its_holder() -> TestResult {
+fn a_lock_stolen_and_released_stays_with_its_new_holder() -> TestResult {
     let (nodes, locks) = three()?;
     let thief = nodes.lose("report");
     nodes.expire("report");
@@ -561,7 +559,7 @@ fn a_lock_that_was_taken_and_given_up_since_is_left_to_its_holder() -> TestResul
 }
 
 #[test]
-fn faults_do_not_matter_to_holds() -> TestResult {
+fn holds_of_stand_ins_ignore_faults() -> TestResult {
     let nodes = Nodes::start(3);
     nodes.iter().for_each(|node| node.down());
     nodes[1].pause();
@@ -575,10 +573,10 @@ fn faults_do_not_matter_to_holds() -> TestResult {
     Ok(())
 }
 
-/// For people: `cargo test -p quorlock-testing --test stand_ins -- --ignored --nocapture --exact what_a_test_costs`.
+/// For people: `cargo test -p quorlock-testing --test stand_ins -- --ignored --nocapture --exact costs_of_a_test_with_stand_ins`.
 #[test]
 #[ignore = "prints times"]
-fn what_a_test_costs() -> TestResult {
+fn costs_of_a_test_with_stand_ins() -> TestResult {
     let mut times: [Vec<Duration>; 3] = Default::default();
     for _ in 0..20 {
         let begin = Instant::now();

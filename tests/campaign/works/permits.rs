@@ -42,7 +42,7 @@ mod tests {
     use crate::works::Work;
 
     #[test]
-    fn as_many_as_there_are_permits_are_right_and_one_more_is_seen() {
+    fn one_holder_more_than_permits_is_detected() {
         let tale = Tale::begin(Manner::default());
         tale.hold_as("one-of-2 permits/0", 1, 10, 0, 5);
         tale.hold_as("one-of-2 permits/1", 2, 10, 0, 6);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn two_holders_of_one_slot_are_seen() {
+    fn two_holders_of_one_slot_are_detected() {
         let tale = Tale::begin(Manner::default());
         tale.hold_as("one-of-2 permits/0", 1, 10, 0, 5);
         tale.hold_as("one-of-2 permits/0", 2, 11, 0, 6);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_of_permits_that_trust_their_locks_for_too_long_are_seen() {
+    fn permit_holders_that_use_them_too_long_are_detected() {
         assert_deaf_clients_are_seen("crowd", Work::Permits, false);
     }
 }

@@ -63,7 +63,7 @@ mod tests {
     const WRITES: &str = "exclusive readers/0";
 
     #[test]
-    fn readers_together_behind_a_writer_are_right() {
+    fn readers_together_behind_a_writer_are_accepted() {
         let tale = Tale::begin(Manner::default());
         let writer = tale.hold_as(WRITES, 1, 10, 0, 5);
         tale.release(&writer, 50);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_beside_a_reader_is_seen() {
+    fn a_writer_beside_a_reader_is_detected() {
         for (first, second, token) in [(READS, WRITES, 11), (WRITES, READS, 10)] {
             let tale = Tale::begin(Manner::default());
             tale.hold_as(first, 1, 10, 0, 5);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_a_reader_outside_those_of_the_writers_around_it_is_seen() {
+    fn a_readers_number_outside_those_of_its_writers_is_detected() {
         for (first, second, token, rules) in [
             (WRITES, READS, 10, &[][..]),
             (WRITES, READS, 9, &["late-start", "order"]),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn two_versions_under_a_guard_that_is_valid_are_seen() {
+    fn two_versions_read_under_a_valid_guard_are_detected() {
         let tale = Tale::begin(Manner::TRUSTING);
         let writer = tale.hold_as(WRITES, 1, 10, 0, 5);
         tale.tell(format!("register {writer}"));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_trust_their_locks_for_too_long_are_seen() {
+    fn readers_that_use_their_locks_too_long_are_detected() {
         assert_deaf_clients_are_seen("torn", Work::Readers, true);
     }
 }

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_transfer_is_undone_when_the_next_registers_and_cannot_be_finished() {
+    fn half_a_transfer_is_undone_by_the_next_registration() {
         let (tale, both, one) = half_a_transfer(Manner::default());
         tale.tell(format!("register {one}"));
         tale.tell(format!("read {one}"));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_transfer_under_a_guard_that_is_valid_is_seen() {
+    fn half_a_transfer_under_a_valid_guard_is_detected() {
         let (tale, _, one) = half_a_transfer(Manner::TRUSTING);
         tale.tell(format!("register {one}"));
         tale.tell(format!("read {one}"));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_and_one_of_its_names_at_once_are_seen_and_two_names_are_right() {
+    fn a_set_beside_one_of_its_names_is_detected() {
         let tale = Tale::begin(Manner::default());
         tale.hold_as("exclusive transfers/0", 1, 10, 0, 5);
         tale.hold_as("exclusive transfers/1", 2, 10, 0, 6);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_a_set_that_is_not_above_that_of_each_name_is_seen() {
+    fn a_token_of_a_set_below_that_of_a_name_is_detected() {
         let tale = Tale::begin(Manner::default());
         let one = tale.hold_as("exclusive transfers/1", 1, 10, 0, 5);
         tale.release(&one, 10);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_of_sets_that_trust_their_locks_for_too_long_are_seen() {
+    fn set_holders_that_use_them_too_long_are_detected() {
         assert_deaf_clients_are_seen("torn", Work::Transfers, true);
     }
 }

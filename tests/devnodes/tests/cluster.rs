@@ -63,7 +63,7 @@ fn slots_fail_over_and_move_with_their_keys_and_without_them() -> Result<(), Err
 }
 
 #[test]
-fn a_master_that_is_cut_off_serves_beside_the_one_in_its_place() -> Result<(), Error> {
+fn a_cut_off_primary_serves_beside_its_successor() -> Result<(), Error> {
     let cluster = Cluster::builder(3).replicas(1).cuttable().start()?;
     let key = cluster.name_at(0, "a");
     assert_eq!(cluster.cut_off(0)?, 3);

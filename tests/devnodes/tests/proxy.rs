@@ -90,7 +90,7 @@ fn holds_requests_and_delivers_them_after_the_client_has_gone() {
 }
 
 #[test]
-fn cuts_connections_and_what_was_held() {
+fn cuts_connections_and_drops_held_requests() {
     let (server, proxy) = both();
     let (mut one, mut two) = (connect(&proxy), connect(&proxy));
     one.command(&["PING"]).unwrap();
@@ -121,7 +121,7 @@ fn refuses_new_connections_only() {
 }
 
 #[test]
-fn a_black_hole_swallows_and_keeps_open() {
+fn a_black_hole_drops_bytes_and_keeps_connections_open() {
     let (server, proxy) = both();
     let mut old = connect(&proxy);
     old.command(&["PING"]).unwrap();

@@ -42,7 +42,7 @@ fn restarts_empty_on_the_same_port_from_any_state() {
 }
 
 #[test]
-fn waits_for_its_port_when_somebody_else_has_it() {
+fn waits_for_its_port_while_another_process_has_it() {
     let server = Server::start().unwrap();
     server.kill().unwrap();
     let other = std::net::TcpListener::bind(server.addr()).unwrap();

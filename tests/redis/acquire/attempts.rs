@@ -133,7 +133,7 @@ fn a9_a_majority_out_of_reach_ends_an_attempt_before_the_slowest_node_answers() 
 }
 
 #[test]
-fn c3_a_process_stopped_in_its_attempt_does_not_take_the_grants_for_a_lock() -> TestResult {
+fn c3_a_process_stopped_in_its_attempt_wins_nothing_by_late_grants() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     // The round waits for a connection to this one.

@@ -25,7 +25,7 @@ fn token(locks: &LockManager) -> u64 {
 }
 
 #[test]
-fn a_hostile_counter_of_one_node_does_not_use_up_the_range_of_tokens() -> TestResult {
+fn one_hostile_counter_does_not_exhaust_the_tokens() -> TestResult {
     let servers = Servers::start(3)?;
     set(&servers[0], &fence("report"), &(AHEAD + 7).to_string());
     let locks = connected(builder(servers.urls()), 3);
@@ -107,7 +107,7 @@ fn counter(server: &devnodes::Server) -> u64 {
 }
 
 #[test]
-fn h1_a_release_brings_a_raised_token_to_a_node_that_the_raise_did_not_come_to() -> TestResult {
+fn h1_a_release_brings_the_token_to_a_node_that_missed_the_raise() -> TestResult {
     let (servers, proxies, locks) = start_behind_proxies(3, builder);
     drop(locks.mutex("report").try_lock()?);
     eventually("all have a counter", || {
@@ -147,7 +147,7 @@ fn h1_a_release_brings_a_raised_token_to_a_node_that_the_raise_did_not_come_to()
 
 /// A release lifts a counter while the key is the owner's, and in no other case.
 #[test]
-fn h1_a_release_without_its_key_or_without_a_counter_lifts_nothing() -> TestResult {
+fn h1_a_release_without_key_or_counter_raises_no_counter() -> TestResult {
     let (servers, locks) = start_connected(1, builder);
     let ahead = in_an_hour();
     for (key, found, left) in [
@@ -189,7 +189,7 @@ fn h1_a_release_without_its_key_or_without_a_counter_lifts_nothing() -> TestResu
 }
 
 #[test]
-fn tokens_grow_also_when_all_counters_were_lost() -> TestResult {
+fn tokens_grow_after_the_loss_of_all_counters() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
     let before = token(&locks);
@@ -202,7 +202,7 @@ fn tokens_grow_also_when_all_counters_were_lost() -> TestResult {
 }
 
 #[test]
-fn counters_that_are_nonsense_on_a_majority_make_the_key_in_use() -> TestResult {
+fn invalid_counters_on_a_majority_are_a_key_in_use() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
 
     for (i, value) in NO_COUNTERS.into_iter().enumerate() {
@@ -263,7 +263,7 @@ const NO_COUNTERS: [&str; 17] = [
 ];
 
 #[test]
-fn a_lock_that_is_held_is_held_whatever_stands_in_its_counter() -> TestResult {
+fn a_lock_with_an_invalid_counter_still_counts_as_held() -> TestResult {
     let (servers, locks) = start_connected(1, builder);
     set(&servers[0], "report", "foreign");
 
@@ -283,7 +283,7 @@ fn a_lock_that_is_held_is_held_whatever_stands_in_its_counter() -> TestResult {
 }
 
 #[test]
-fn a_minority_of_nonsense_costs_nothing() -> TestResult {
+fn invalid_counters_on_a_minority_cost_no_lock() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (manager(&servers), manager(&servers));
     connect(&first, 3);
@@ -340,7 +340,7 @@ fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
 }
 
 #[test]
-fn a_lock_that_is_held_for_long_gives_its_counters_their_life_again() -> TestResult {
+fn a_long_hold_renews_the_ttl_of_its_counters() -> TestResult {
     let servers = Servers::start(3)?;
     // A twenty-fourth of it is some seconds.
     let locks = connected(builder(servers.urls()).fencing_ttl(Some(secs(60))), 3);

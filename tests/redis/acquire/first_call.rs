@@ -120,7 +120,7 @@ fn h1_tokens_of_clients_with_wrong_clocks_are_in_order_after_a_data_loss() -> Te
 /// The clock of one node is far ahead of the others', so that what that node takes for a counter can be told from what clients
 /// propose.
 #[test]
-fn h1_where_a_node_has_no_counter_the_end_of_its_last_silence_stands_for_one() -> TestResult {
+fn h1_the_end_of_the_last_quarantine_replaces_a_missing_counter() -> TestResult {
     needs!(SteppedClocks);
     let servers = Servers::start_with(3, |it| it.stepped_clock())?;
     servers

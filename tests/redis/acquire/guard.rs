@@ -10,7 +10,7 @@ use quorlock::{AcquireError, LostReason, WithError};
 use crate::support::*;
 
 #[test]
-fn dropping_waits_until_a_majority_has_confirmed() -> TestResult {
+fn a_drop_waits_until_a_majority_has_confirmed() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     let locks = connected(builder(urls).ttl(LONG).response_timeout(secs(60)), 3);
@@ -52,7 +52,7 @@ fn dropping_waits_until_a_majority_has_confirmed() -> TestResult {
 }
 
 #[test]
-fn e7_release_says_how_many_nodes_confirmed() -> TestResult {
+fn e7_release_counts_confirming_nodes() -> TestResult {
     let (servers, locks) = start_connected(5, builder);
 
     let released = locks.mutex("report").lock()?.release()?;
@@ -69,7 +69,7 @@ fn e7_release_says_how_many_nodes_confirmed() -> TestResult {
 }
 
 #[test]
-fn e2_a_release_deletes_nothing_that_is_not_ours() -> TestResult {
+fn e2_a_release_deletes_no_foreign_key() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
     let guard = locks.mutex("report").renew(false).lock()?;

@@ -13,7 +13,7 @@ fn wait_for_scripts(server: &Server, count: u64) {
 }
 
 #[test]
-fn e3_a_script_that_was_forgotten_is_not_sent_again_for_a_round_that_is_over() -> TestResult {
+fn e3_a_missing_script_is_not_sent_again_for_an_ended_round() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     let locks = connected(impatient(urls), 3);
@@ -127,7 +127,7 @@ fn answers_that_come_after_their_round_are_counted() -> TestResult {
 }
 
 #[test]
-fn a10_answers_that_trickle_in_byte_by_byte_delay_nothing() -> TestResult {
+fn a10_answers_byte_by_byte_delay_no_lock() -> TestResult {
     let (servers, proxies, locks) =
         start_behind_proxies(3, |urls| builder(urls).ttl(LONG).response_timeout(secs(60)));
 

@@ -95,7 +95,7 @@ fn threads_of_two_managers_never_hold_one_lock_together() -> TestResult {
 }
 
 #[test]
-fn a_refusal_says_how_long_the_holders_keys_still_live() -> TestResult {
+fn a_refusal_has_the_rest_of_the_holders_ttl() -> TestResult {
     let servers = Servers::start(3)?;
     servers
         .iter()
@@ -122,7 +122,7 @@ fn a_refusal_says_how_long_the_holders_keys_still_live() -> TestResult {
 }
 
 #[test]
-fn a_refused_attempt_leaves_its_token_nowhere() -> TestResult {
+fn a_refused_attempt_leaves_no_owner_token() -> TestResult {
     let servers = Servers::start(5)?;
     (0..3).for_each(|i| set(&servers[i], "report", "foreign"));
     let locks = manager(&servers);
@@ -142,7 +142,7 @@ fn a_refused_attempt_leaves_its_token_nowhere() -> TestResult {
 }
 
 #[test]
-fn a_minority_of_foreign_keys_does_not_keep_us_out_and_is_left_alone() -> TestResult {
+fn foreign_keys_on_a_minority_block_no_lock_and_stay() -> TestResult {
     let servers = Servers::start(3)?;
     set(&servers[1], "report", "foreign");
     let locks = manager(&servers);
@@ -242,7 +242,7 @@ fn a5_a_call_draws_another_owner_token_after_each_release_of_it_and_not_before()
 }
 
 #[test]
-fn a13_a_majority_that_grants_after_the_lease_is_over_is_too_late_and_given_back() -> TestResult {
+fn a13_a_majority_behind_the_lease_is_too_late_and_released() -> TestResult {
     let servers = Servers::start(1)?;
     let (proxies, urls) = proxies(&servers);
     // The margin leaves about half of the ttl.

@@ -63,7 +63,7 @@ fn a_name_that_is_too_long_is_refused_together_with_its_prefix() -> TestResult {
 }
 
 #[test]
-fn a_prefix_is_part_of_the_key_and_of_what_excludes() -> TestResult {
+fn a_prefix_is_part_of_the_key() -> TestResult {
     let servers = Servers::start(3)?;
     let prefixed = builder(servers.urls()).prefix("app:").build()?;
     let plain = manager(&servers);
@@ -120,7 +120,7 @@ fn a12_a_ttl_that_cannot_work_is_refused_without_asking_a_node() -> TestResult {
 }
 
 #[test]
-fn the_longest_ttl_is_what_the_nodes_are_told() -> TestResult {
+fn nodes_get_a_ttl_of_one_hour_unchanged() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
 

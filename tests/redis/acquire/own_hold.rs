@@ -30,7 +30,7 @@ fn assert_held_by(err: &AcquireError, by: HeldBy, words: &str) {
 }
 
 #[test]
-fn a_lock_that_this_thread_or_another_one_of_the_process_holds_is_reported_as_such() -> TestResult {
+fn an_error_names_this_thread_or_process_as_the_holder() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, others) = (manager(&servers), manager(&servers));
     let report = locks.mutex("report");
@@ -69,7 +69,7 @@ fn a_lock_that_this_thread_or_another_one_of_the_process_holds_is_reported_as_su
 }
 
 #[test]
-fn a_call_that_waits_behind_others_of_its_process_says_so() -> TestResult {
+fn an_error_names_earlier_calls_of_the_same_process() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, others) = (manager(&servers), manager(&servers));
     let _held = others.mutex("report").lock()?;
@@ -92,7 +92,7 @@ fn a_call_that_waits_behind_others_of_its_process_says_so() -> TestResult {
 
 /// All that one thread can take and then be in its own way with.
 #[test]
-fn sets_and_locks_that_share_a_name_report_each_other_s_thread() -> TestResult {
+fn sets_and_locks_with_a_common_name_report_the_holding_thread() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
     let (both, others, none) = (
@@ -161,7 +161,7 @@ fn sets_and_locks_that_share_a_name_report_each_other_s_thread() -> TestResult {
 }
 
 #[test]
-fn a_permit_that_this_thread_or_another_one_of_the_process_has_is_reported_as_such() -> TestResult {
+fn an_error_names_this_thread_or_process_as_the_permit_holder() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, others) = (manager(&servers), manager(&servers));
     let (mail, theirs) = (locks.semaphore("mail", 2), others.semaphore("mail", 2));
@@ -190,7 +190,7 @@ fn a_permit_that_this_thread_or_another_one_of_the_process_has_is_reported_as_su
 
 /// One set goes from hand to hand in a manager: the thread that has it is known by each name.
 #[test]
-fn a_set_that_is_handed_over_is_its_new_thread_s_by_each_of_its_names() -> TestResult {
+fn each_name_of_a_handed_over_set_belongs_to_its_new_thread() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
     let both = locks.multi_lock(["a", "b"]);
@@ -223,7 +223,7 @@ fn a_set_that_is_handed_over_is_its_new_thread_s_by_each_of_its_names() -> TestR
 }
 
 #[test]
-fn only_a_thread_that_waits_for_its_own_lock_is_warned_once_after_a_ttl() -> TestResult {
+fn a_thread_that_waits_for_its_own_lock_is_logged_once_after_a_ttl() -> TestResult {
     let servers = Servers::start(1)?;
     let child = child(
         "acquire::own_hold::child_that_waits_for_itself",

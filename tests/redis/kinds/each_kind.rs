@@ -164,7 +164,7 @@ fn e3_a_late_grant_of_any_kind_is_undone() -> TestResult {
 }
 
 #[test]
-fn a4_grants_of_any_kind_whose_answers_came_too_late_are_taken_back() -> TestResult {
+fn a4_late_grants_of_any_kind_are_released() -> TestResult {
     is_late(Proxy::hold_replies, Proxy::release_replies)
 }
 
@@ -266,7 +266,7 @@ fn d8_a_hold_of_any_kind_outlives_an_empty_restart_of_one_server_after_another()
 
 /// A server that has lost the lock grants it to somebody else for a moment, and keeps the larger counter.
 #[test]
-fn d8_a_hold_of_any_kind_that_others_try_for_outlives_its_loss_on_each_server() -> TestResult {
+fn d8_a_contended_hold_of_any_kind_survives_loss_on_each_server() -> TestResult {
     let servers = Servers::start(3)?;
     let build = || connected(builder(servers.urls()).ttl(LONG), 3);
     let (locks, others) = (build(), build());

@@ -51,7 +51,7 @@ fn e8_a_lock_of_any_kind_stays_for_its_time_and_goes_to_the_waiting_call_then() 
 }
 
 #[test]
-fn e8_a_lock_of_any_kind_stays_when_its_manager_ends_or_it_is_lost() -> TestResult {
+fn e8_a_kept_lock_of_any_kind_outlives_its_manager_and_a_loss() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(secs(30)));
     let others = connected(builder(servers.urls()), 3);
     for kind in KINDS {
@@ -91,7 +91,7 @@ fn e8_a_lock_of_any_kind_stays_when_its_manager_ends_or_it_is_lost() -> TestResu
 }
 
 #[test]
-fn e8_a_lock_that_could_not_be_kept_is_released_as_any_other() -> TestResult {
+fn e8_a_lock_that_cannot_be_kept_is_released_normally() -> TestResult {
     let servers = Servers::start(3)?;
     let options = builder(servers.urls())
         .max_ttl(LONG)

@@ -50,7 +50,7 @@ fn take_in_the_end(lock: &ReentrantMutex) -> ReentrantGuard {
 }
 
 #[test]
-fn the_thread_that_holds_it_gets_it_again_without_a_command() -> TestResult {
+fn a_reentrant_lock_is_taken_again_without_a_command() -> TestResult {
     let (servers, locks) = quiet();
     let lock = locks.reentrant_mutex("report");
     let first = settled(&lock, &servers);
@@ -77,7 +77,7 @@ fn the_thread_that_holds_it_gets_it_again_without_a_command() -> TestResult {
 }
 
 #[test]
-fn it_is_released_when_its_last_guard_goes_in_whatever_order() -> TestResult {
+fn a_reentrant_lock_is_released_with_its_last_guard() -> TestResult {
     let (servers, locks) = quiet();
     let other = manager(&servers);
     let lock = locks.reentrant_mutex("report");
@@ -106,7 +106,7 @@ fn it_is_released_when_its_last_guard_goes_in_whatever_order() -> TestResult {
 }
 
 #[test]
-fn release_says_whether_the_lock_was_released() -> TestResult {
+fn release_reports_whether_it_was_the_last_guard() -> TestResult {
     let (servers, locks) = quiet();
     let other = manager(&servers);
     let lock = locks.reentrant_mutex("report");
@@ -127,7 +127,7 @@ fn release_says_whether_the_lock_was_released() -> TestResult {
 }
 
 #[test]
-fn another_thread_of_the_process_is_excluded_until_the_last_guard_goes() -> TestResult {
+fn other_threads_are_excluded_until_the_last_reentrant_guard() -> TestResult {
     let (_servers, locks) = quiet();
     let lock = locks.reentrant_mutex("report");
     let (first, second) = (lock.lock()?, lock.lock()?);
@@ -170,7 +170,7 @@ fn two_managers_are_two_holders_also_on_one_thread() -> TestResult {
 }
 
 #[test]
-fn a_manager_does_not_inherit_the_holds_of_one_that_is_gone() -> TestResult {
+fn a_manager_does_not_inherit_holds_of_a_dropped_manager() -> TestResult {
     let servers = Servers::start(3)?;
     let mut tokens = vec![];
 
@@ -259,7 +259,7 @@ fn a_hold_that_ran_out_is_an_error_until_all_its_guards_are_dropped() -> TestRes
 }
 
 #[test]
-fn every_guard_of_a_lost_hold_says_so_when_it_is_released() -> TestResult {
+fn every_guard_of_a_lost_hold_fails_its_release() -> TestResult {
     let (servers, locks) = quiet();
     let lock = locks.reentrant_mutex("report");
     let (first, second, third) = (settled(&lock, &servers), lock.lock()?, lock.lock()?);
@@ -348,7 +348,7 @@ fn an_extension_that_finds_the_lock_gone_is_an_error() -> TestResult {
 }
 
 #[test]
-fn runs_in_runs_hold_the_lock_until_the_outer_one_ends() -> TestResult {
+fn nested_closures_hold_the_lock_until_the_outer_one_ends() -> TestResult {
     let (servers, locks) = quiet();
     let other = manager(&servers);
     let lock = locks.reentrant_mutex("report");
@@ -365,7 +365,7 @@ fn runs_in_runs_hold_the_lock_until_the_outer_one_ends() -> TestResult {
 }
 
 #[test]
-fn inner_and_outer_runs_say_that_the_lock_was_lost_and_keep_their_values() -> TestResult {
+fn nested_closures_report_a_loss() -> TestResult {
     let (servers, locks) = quiet();
     let lock = locks.reentrant_mutex("report");
 
@@ -391,7 +391,7 @@ fn inner_and_outer_runs_say_that_the_lock_was_lost_and_keep_their_values() -> Te
 }
 
 #[test]
-fn f3_a_panic_gives_back_the_guards_that_it_unwinds_and_no_others() -> TestResult {
+fn f3_a_panic_drops_only_the_unwound_reentrant_guards() -> TestResult {
     let (servers, locks) = quiet();
     let other = manager(&servers);
     let lock = locks.reentrant_mutex("report");
@@ -418,7 +418,7 @@ fn f3_a_panic_gives_back_the_guards_that_it_unwinds_and_no_others() -> TestResul
 }
 
 #[test]
-fn f4_a_forgotten_guard_keeps_the_lock_until_the_thread_cannot_have_it_any_more() -> TestResult {
+fn f4_a_forgotten_guard_keeps_the_lock_until_its_maximum_hold() -> TestResult {
     let servers = Servers::start(3)?;
     let (lock, guard) = bounded(&servers);
 
@@ -432,7 +432,7 @@ fn f4_a_forgotten_guard_keeps_the_lock_until_the_thread_cannot_have_it_any_more(
 }
 
 #[test]
-fn who_does_not_wait_cannot_be_cancelled() -> TestResult {
+fn a_reentrant_call_without_a_wait_ignores_its_cancel() -> TestResult {
     let (_servers, locks) = quiet();
     let cancel = CancelHandle::new();
     let lock = locks.reentrant_mutex("report").cancelled_by(&cancel);
@@ -447,7 +447,7 @@ fn who_does_not_wait_cannot_be_cancelled() -> TestResult {
 }
 
 #[test]
-fn a_handle_that_cannot_be_used_is_an_error_also_to_the_holder() -> TestResult {
+fn an_invalid_handle_is_an_error_for_the_holder_too() -> TestResult {
     let (_servers, locks) = quiet();
     let guard = locks.reentrant_mutex("report").lock()?;
 
@@ -460,7 +460,7 @@ fn a_handle_that_cannot_be_used_is_an_error_also_to_the_holder() -> TestResult {
 }
 
 #[test]
-fn after_a_shutdown_the_holder_is_told_as_everybody_is() -> TestResult {
+fn after_a_shutdown_a_reentrant_holder_gets_the_error_too() -> TestResult {
     let (servers, locks) = quiet();
     let lock = locks.reentrant_mutex("report");
     let guard = lock.lock()?;
@@ -490,7 +490,7 @@ impl Drop for Left {
 }
 
 #[test]
-fn guards_that_a_thread_leaves_behind_are_dropped_with_it_and_do_not_panic() -> TestResult {
+fn leftover_guards_of_a_thread_are_dropped_with_it() -> TestResult {
     thread_local! {
         static EARLY: RefCell<Option<Left>> = const { RefCell::new(None) };
     }

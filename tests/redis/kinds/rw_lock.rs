@@ -106,7 +106,7 @@ fn i1_readers_share_the_lock_and_writers_do_not() -> TestResult {
 }
 
 #[test]
-fn i1_a_client_of_the_plain_layout_excludes_readers_and_they_it() -> TestResult {
+fn i1_readers_and_clients_of_the_plain_layout_exclude_each_other() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
 
     let guard = read(&locks, &servers, NAME);
@@ -156,7 +156,7 @@ fn i2_the_last_writer_of_a_reader_is_the_writer_before_it_and_is_below_the_next(
 }
 
 #[test]
-fn i2_a_reader_lifts_counters_that_no_majority_agrees_about() -> TestResult {
+fn i2_a_reader_raises_counters_without_an_agreeing_majority() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     for (server, counter) in servers.iter().zip(["700", "300", "500"]) {
         set(server, &fence(NAME), counter);
@@ -198,7 +198,7 @@ fn i4_the_longest_ttl_of_readers_lengthens_the_lock_until_that_reader_ends() -> 
 }
 
 #[test]
-fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> TestResult {
+fn i4_a_removed_entry_is_healed_and_a_deleted_lock_is_lost() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| with_ttl(urls, secs(3)));
     let guard = read(&locks, &servers, NAME);
 
@@ -222,7 +222,7 @@ fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> Te
 }
 
 #[test]
-fn i4_a_reader_is_not_healed_where_somebody_else_holds_the_lock() -> TestResult {
+fn i4_a_reader_is_not_healed_beside_a_foreign_key() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| with_ttl(urls, secs(3)));
     let guard = read(&locks, &servers, NAME);
 
@@ -240,7 +240,7 @@ fn i4_a_reader_is_not_healed_where_somebody_else_holds_the_lock() -> TestResult 
 }
 
 #[test]
-fn i5_a_set_that_was_left_over_revives_no_reader() -> TestResult {
+fn i5_a_leftover_set_revives_no_reader() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).renew(false).ttl(LONG));
     let old = read(&locks, &servers, NAME);
     del_all(&servers, NAME);
@@ -291,7 +291,7 @@ fn d5_no_extension_shortens_the_entry_of_a_reader() -> TestResult {
 
 /// Others leave larger counters as they come and go, on all servers or on all but the one that is emptied.
 #[test]
-fn h22_a_reader_outlives_the_loss_of_each_server_while_others_lift_the_counters() -> TestResult {
+fn h22_a_reader_survives_data_loss_while_others_raise_counters() -> TestResult {
     for is_emptied in [false, true] {
         let servers = Servers::start(3)?;
         let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
@@ -318,7 +318,7 @@ fn h22_a_reader_outlives_the_loss_of_each_server_while_others_lift_the_counters(
 
 /// What makes the counter anew is a reader: no quarantine, and no other server that it would have to lift.
 #[test]
-fn h22_a_reader_outlives_that_each_server_is_emptied_and_read_by_others_at_once() -> TestResult {
+fn h22_a_reader_survives_emptied_servers_with_new_readers() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).renew(false).ttl(LONG));
     let other = connected(builder(servers.urls()).ttl(LONG), 3);
     let guard = read(&locks, &servers, NAME);
@@ -341,7 +341,7 @@ fn h22_a_reader_outlives_that_each_server_is_emptied_and_read_by_others_at_once(
 }
 
 #[test]
-fn g6_a_reader_lifts_no_counter_to_what_one_node_alone_shows_far_ahead() -> TestResult {
+fn g6_a_reader_raises_no_counter_to_an_outlier_of_one_node() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).renew(false).ttl(LONG));
     let guard = read(&locks, &servers, NAME);
     let absurd = in_an_hour() + 48 * 3_600_000_000;
@@ -362,7 +362,7 @@ fn g6_a_reader_lifts_no_counter_to_what_one_node_alone_shows_far_ahead() -> Test
 
 /// A rolling restart: the next server goes as soon as the one before votes again and has everybody who reads.
 #[test]
-fn h22_readers_outlive_a_rolling_restart_that_loses_all_data_while_others_come() -> TestResult {
+fn h22_readers_survive_rolling_empty_restarts_beside_new_readers() -> TestResult {
     let servers = Servers::start(3)?;
     let strict = || with_quarantine(servers.urls(), secs(4));
     let programs: Vec<_> = (0..4).map(|_| connected(strict(), 3)).collect();
@@ -458,7 +458,7 @@ fn h22_readers_that_come_to_a_new_name_together_are_all_extended() -> TestResult
 }
 
 #[test]
-fn closures_are_run_with_the_lock_and_say_when_it_was_lost() -> TestResult {
+fn read_and_write_closures_hold_the_lock_and_report_a_loss() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     let lock = locks.rw_lock(NAME);
 
@@ -474,7 +474,7 @@ fn closures_are_run_with_the_lock_and_say_when_it_was_lost() -> TestResult {
 }
 
 #[test]
-fn i7_wrong_types_under_every_key_of_a_reader_are_errors_that_say_so() -> TestResult {
+fn i7_wrong_types_of_a_readers_keys_are_key_in_use_errors() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     // A name for each case: a command of the case before may still be on its way to a node that was not waited for.
     for (name, key) in [("a", "a".to_owned()), ("b", fence("b"))] {

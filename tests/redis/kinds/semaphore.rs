@@ -72,7 +72,7 @@ pub(crate) fn wait_until_listed(servers: &Servers, count: usize) {
 }
 
 #[test]
-fn as_many_permits_as_there_are_get_given_and_no_more_each_in_one_round() -> TestResult {
+fn each_permit_is_granted_once_and_in_one_round() -> TestResult {
     let servers = Servers::start(3)?;
     let managers = repeat(5, || on_all(&servers, far));
     let mut permits = Vec::new();
@@ -106,7 +106,7 @@ fn as_many_permits_as_there_are_get_given_and_no_more_each_in_one_round() -> Tes
 }
 
 #[test]
-fn a15_never_more_are_in_than_there_are_permits_and_as_many_as_that_are() -> TestResult {
+fn a15_holders_reach_and_never_exceed_the_number_of_permits() -> TestResult {
     const PERMITS: usize = 3;
     let servers = Servers::start(3)?;
     let (inside, most, done) = (
@@ -197,7 +197,7 @@ fn k3_the_slot_that_is_free_at_a_majority_is_found_by_further_rounds() -> TestRe
 }
 
 #[test]
-fn k3_a_slot_that_another_node_grants_besides_is_given_back_and_the_permit_is_kept() -> TestResult {
+fn k3_a_second_granted_slot_is_released_and_the_permit_kept() -> TestResult {
     let (servers, locks) = start_on_all(3, far);
     for _ in 0..10 {
         set(&servers[2], &slot_key(0), "foreign");
@@ -216,7 +216,7 @@ fn k3_a_slot_that_another_node_grants_besides_is_given_back_and_the_permit_is_ke
 }
 
 #[test]
-fn k2_each_slot_has_a_counter_of_its_own() -> TestResult {
+fn k2_each_slot_has_its_own_counter() -> TestResult {
     let (servers, locks) = start_on_all(3, far);
     let ahead = in_an_hour();
     set_all(&servers, &slot_fence(1), &ahead.to_string());
@@ -247,7 +247,7 @@ fn k2_each_slot_has_a_counter_of_its_own() -> TestResult {
 }
 
 #[test]
-fn k1_a_crashed_holders_permit_comes_back_after_its_ttl() -> TestResult {
+fn k1_a_crashed_holders_permit_is_free_after_its_ttl() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
     let mut child = child("kinds::semaphore::child_that_takes_all", &servers.urls());
     assert_eq!(child.hear(), "has both");
@@ -323,7 +323,7 @@ fn k1_a_permit_that_is_lost_costs_no_other() -> TestResult {
 }
 
 #[test]
-fn numbers_of_permits_that_cannot_be_are_typed_errors_and_no_node_is_asked() -> TestResult {
+fn invalid_numbers_of_permits_are_errors_before_any_command() -> TestResult {
     let (_servers, locks) = start_on_all(1, far);
     let before = locks.stats().commands;
     for permits in [0, 257, usize::MAX] {
@@ -370,7 +370,7 @@ fn k7_a_slot_with_another_key_is_left_alone_and_a_bad_counter_is_reported() -> T
 }
 
 #[test]
-fn a_semaphore_and_a_lock_of_its_name_have_nothing_to_do_with_each_other() -> TestResult {
+fn a_semaphore_and_a_lock_of_its_name_are_independent() -> TestResult {
     let (_servers, locks) = start_on_all(1, far);
     let _permit = locks.semaphore(NAME, 1).try_acquire()?;
     let _guard = locks.mutex(NAME).try_lock()?;
@@ -379,7 +379,7 @@ fn a_semaphore_and_a_lock_of_its_name_have_nothing_to_do_with_each_other() -> Te
 }
 
 #[test]
-fn a_permit_is_run_with_lent_as_a_guard_and_given_back() -> TestResult {
+fn a_closure_gets_its_permit_as_a_guard_and_releases_it() -> TestResult {
     let (servers, locks) = start_on_all(1, far);
     let slots = locks.semaphore(NAME, 1).with(|permit| {
         let guard: &quorlock::LockGuard = permit;

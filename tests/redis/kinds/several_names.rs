@@ -66,7 +66,7 @@ fn refused(lock: &MultiLock) -> AcquireError {
 }
 
 #[test]
-fn all_names_have_one_value_and_one_token_and_are_given_back_together() -> TestResult {
+fn all_names_of_a_set_share_value_token_and_release() -> TestResult {
     let (servers, locks) = start_on_all(3, far);
     let several = locks.multi_lock(["c", "a", "b", "a"]);
     assert_eq!(
@@ -184,7 +184,7 @@ fn j1_a_reader_and_a_set_with_its_name_exclude_and_wait_for_each_other() -> Test
 }
 
 #[test]
-fn names_that_cannot_be_used_are_typed_errors_and_no_node_is_asked() -> TestResult {
+fn invalid_sets_of_names_are_errors_before_any_command() -> TestResult {
     let (servers, locks) = start_on_all(1, far);
     let before = locks.stats().commands;
     let none: [&str; 0] = [];
@@ -323,7 +323,7 @@ fn count_live(server: &Server, names: &[&str]) -> i64 {
 }
 
 #[test]
-fn a14_no_node_ever_has_some_of_the_names_also_where_a_holder_is_killed() -> TestResult {
+fn a14_no_node_has_some_of_the_names_even_after_a_kill() -> TestResult {
     let servers = Servers::start(3)?;
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -343,7 +343,7 @@ fn a14_no_node_ever_has_some_of_the_names_also_where_a_holder_is_killed() -> Tes
         for after in [0, 3, 10, 30, 60] {
             let mut children = repeat(2, || {
                 child(
-                    "kinds::several_names::child_that_takes_all_again_and_again",
+                    "kinds::several_names::child_that_locks_all_names_in_a_loop",
                     &servers.urls(),
                 )
             });
@@ -373,7 +373,7 @@ pub(crate) fn join_scoped<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
 
 #[test]
 #[ignore = "a process of another test"]
-fn child_that_takes_all_again_and_again() {
+fn child_that_locks_all_names_in_a_loop() {
     let Some(urls) = parent_urls() else { return };
     let locks = with_ttl(&urls, secs(1)).build().unwrap();
     let mut first = true;
@@ -387,7 +387,7 @@ fn child_that_takes_all_again_and_again() {
 }
 
 #[test]
-fn j3_those_who_name_the_same_locks_in_opposite_orders_never_wait_for_each_other() -> TestResult {
+fn j3_sets_of_names_in_opposite_orders_never_deadlock() -> TestResult {
     const ROUNDS: u64 = 8;
     let servers = Servers::start(3)?;
     let inside: BTreeMap<_, _> = NAMES
@@ -436,7 +436,7 @@ fn j3_those_who_name_the_same_locks_in_opposite_orders_never_wait_for_each_other
 }
 
 #[test]
-fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released() -> TestResult {
+fn d13_the_loss_of_one_name_at_a_majority_releases_the_others() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(secs(20)));
     let guard = locks.multi_lock(NAMES).lock()?;
     wait_until_everywhere(&servers, &NAMES);
@@ -458,7 +458,7 @@ fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released
 }
 
 #[test]
-fn d13_where_another_holds_one_name_no_name_is_set_again() -> TestResult {
+fn d13_no_name_is_set_again_where_another_holds_one() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(secs(20)));
     let guard = locks.multi_lock(NAMES).lock()?;
     wait_until_everywhere(&servers, &NAMES);

@@ -380,7 +380,7 @@ fn the_access_list_of_the_guide_is_enough() -> TestResult {
 }
 
 #[test]
-fn no_command_on_the_access_list_of_the_guide_is_too_much() -> TestResult {
+fn each_command_on_the_access_list_of_the_guide_is_needed() -> TestResult {
     needs!(AccessLists);
     let listed: Vec<String> = access_list(0)
         .into_iter()
@@ -449,7 +449,7 @@ impl Place {
 }
 
 #[test]
-fn b11_a_check_finds_every_missing_command_and_names_it_and_so_do_locks() -> TestResult {
+fn b11_checks_and_locks_name_each_missing_command() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
     // Without these, waiting calls poll, and readers pass writers. Nothing fails.
@@ -531,7 +531,7 @@ fn b11_a_call_that_is_refused_for_a_missing_command_leaves_no_lock_behind() -> T
 }
 
 #[test]
-fn b11_a_check_of_a_user_with_the_lists_of_the_guide_finds_nothing_to_be_refused() -> TestResult {
+fn b11_a_check_with_the_access_lists_of_the_guide_passes() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
     place.set_reader("");
@@ -590,7 +590,7 @@ fn b11_a_check_finds_missing_keys_and_channels() -> TestResult {
 const FOR_EVER: [&str; 1] = [RECORD];
 
 #[test]
-fn h24_whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> TestResult {
+fn h24_no_denied_command_leaves_a_key_without_expiry() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
     let of_locks = access_list(0)
@@ -636,7 +636,7 @@ fn h24_whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> Te
 
 /// The release hands the lock over to a call that is gone, and takes that back.
 #[test]
-fn h24_a_release_that_may_not_delete_leaves_no_key_without_expiry() -> TestResult {
+fn h24_a_release_without_del_rights_leaves_no_key_without_expiry() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
     place.set_user("");
@@ -658,7 +658,7 @@ fn h24_a_release_that_may_not_delete_leaves_no_key_without_expiry() -> TestResul
 }
 
 #[test]
-fn the_user_of_the_guide_can_do_nothing_else() -> TestResult {
+fn the_user_of_the_guide_has_no_other_rights() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
     place.set_user("");
@@ -723,7 +723,7 @@ fn of_readers() -> Vec<String> {
 }
 
 #[test]
-fn i7_readers_say_which_permission_they_lack() -> TestResult {
+fn i7_errors_of_readers_name_the_missing_permission() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
     let more = of_readers();

@@ -43,7 +43,7 @@ const FAKES: [(&str, Fake); 14] = [
 ];
 
 #[test]
-fn g4_one_of_three_that_talks_nonsense_costs_nothing() -> TestResult {
+fn g4_one_of_three_servers_with_invalid_replies_costs_no_lock() -> TestResult {
     let servers = Servers::start(2)?;
 
     // At the same time: the end of a manager waits a while for those that do not answer.
@@ -80,7 +80,7 @@ fn works_beside(servers: &Servers, kind: &str, fake: &FakeServer) {
 }
 
 #[test]
-fn g6_a_majority_that_talks_nonsense_is_never_a_grant() -> TestResult {
+fn g6_a_majority_with_invalid_replies_is_never_a_grant() -> TestResult {
     let servers = Servers::start(1)?;
     for (kind, fake) in FAKES {
         let fakes = [fake()?, fake()?];
@@ -118,7 +118,7 @@ fn g6_a_majority_that_talks_nonsense_is_never_a_grant() -> TestResult {
 }
 
 #[test]
-fn error_replies_to_the_login_are_told_apart() -> TestResult {
+fn error_replies_to_the_login_have_their_own_failures() -> TestResult {
     for (reply, expected) in [
         ("LOADING Redis is loading the dataset", "loading its data"),
         ("ERR max number of clients reached", "too many clients; "),
@@ -137,7 +137,7 @@ fn error_replies_to_the_login_are_told_apart() -> TestResult {
 }
 
 #[test]
-fn a_server_in_protected_mode_is_said_to_be_one_and_not_to_have_another_password() -> TestResult {
+fn a_server_in_protected_mode_is_reported_as_such() -> TestResult {
     // It speaks first, as servers do there.
     let fake = FakeServer::start(|conn| {
         let said = "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set \
@@ -157,7 +157,7 @@ fn a_server_in_protected_mode_is_said_to_be_one_and_not_to_have_another_password
 }
 
 #[test]
-fn g4_a_server_that_was_made_to_count_thousands_of_errors_keeps_its_vote() -> TestResult {
+fn g4_a_server_with_thousands_of_error_kinds_keeps_its_vote() -> TestResult {
     let servers = Servers::start(1)?;
     let mut anybody = servers[0].client()?;
     for i in 0..2_500 {
@@ -289,7 +289,7 @@ fn unix_sockets_work_like_any_other_address() -> TestResult {
 }
 
 #[test]
-fn b2_replicas_have_no_vote_not_even_writable_ones() -> TestResult {
+fn b2_replicas_have_no_vote_even_if_writable() -> TestResult {
     needs!(Replicas);
     let servers = Servers::start(3)?;
     let master = Server::start()?;
@@ -337,7 +337,7 @@ fn e5_servers_out_of_memory_grant_nothing_and_still_release_and_extend() -> Test
 }
 
 #[test]
-fn servers_that_refuse_writes_for_want_of_replicas_are_told_apart() -> TestResult {
+fn servers_with_too_few_replicas_refuse_writes() -> TestResult {
     needs!(Settings);
     let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
     for i in 0..2 {
@@ -358,7 +358,7 @@ fn servers_that_refuse_writes_for_want_of_replicas_are_told_apart() -> TestResul
 
 /// As proxies answer that pass on some commands only.
 #[test]
-fn a_majority_of_proxies_without_what_the_login_needs_ends_a_wait_at_once() -> TestResult {
+fn a_majority_of_unsuitable_proxies_ends_a_wait_at_once() -> TestResult {
     let fake = || {
         FakeServer::start(|conn| {
             while let Some(command) = conn.read_command() {
@@ -446,7 +446,7 @@ fn a_key_of_another_type_is_in_use_and_survives() -> TestResult {
 }
 
 #[test]
-fn servers_busy_with_a_script_are_told_apart_and_come_back() -> TestResult {
+fn servers_busy_with_a_script_fail_as_busy_and_recover() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(LONG), 3);
@@ -483,7 +483,7 @@ fn e5_a_release_that_a_busy_server_refuses_is_sent_again() -> TestResult {
 
 /// As where a proxy loses its place: each answer behind it would be that of the command before.
 #[test]
-fn h18_a_server_whose_answers_are_out_of_step_loses_the_connection_and_no_round() -> TestResult {
+fn h18_answers_out_of_step_cost_the_connection_and_no_round() -> TestResult {
     let servers = Servers::start(3)?;
     let [once, seen] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     let fake = speaking_for(&servers[0], {

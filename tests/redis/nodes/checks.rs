@@ -55,7 +55,7 @@ fn b11_a_check_and_locks_agree_on_a_server_without_a_command_and_at_once() -> Te
 }
 
 #[test]
-fn b11_checks_of_many_programs_at_once_leave_nothing_and_change_nothing() -> TestResult {
+fn b11_concurrent_checks_leave_no_key_and_change_no_record() -> TestResult {
     let server = Server::start()?;
     let locks = connected(builder([server.url()]), 1);
     let guard = lock_in_the_end(&locks, "report");

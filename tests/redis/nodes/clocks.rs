@@ -44,7 +44,7 @@ fn quarantined(locks: &LockManager) -> Vec<usize> {
 }
 
 #[test]
-fn c4_nodes_whose_clocks_were_set_forward_are_quarantined() -> TestResult {
+fn c4_a_forward_clock_step_quarantines_its_node() -> TestResult {
     needs!(SteppedClocks);
     let servers = servers(3);
     age(&servers);
@@ -177,7 +177,7 @@ fn hold_on_two(servers: &Servers, locks: &LockManager, renew: bool) -> LockGuard
 }
 
 #[test]
-fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> TestResult {
+fn c4_an_observed_step_ends_a_lock_lost_by_a_majority_at_once() -> TestResult {
     needs!(SteppedClocks);
     let (servers, locks) = start_long();
     for renew in [true, false] {
@@ -198,7 +198,7 @@ fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> Tes
 }
 
 #[test]
-fn c4_a_lock_whose_majority_rests_on_a_stepped_clock_is_lost() -> TestResult {
+fn c4_a_majority_that_needs_a_stepped_clock_loses_its_lock() -> TestResult {
     needs!(SteppedClocks);
     let servers = servers(3);
     for renew in [true, false] {
@@ -250,7 +250,7 @@ fn no_answer_does_no_harm(servers: &Servers, guard: &LockGuard, look: impl FnOnc
 }
 
 #[test]
-fn c4_a_lock_that_enough_other_nodes_have_does_not_rest_on_a_stepped_clock() -> TestResult {
+fn c4_a_lock_on_enough_other_nodes_survives_a_stepped_clock() -> TestResult {
     needs!(SteppedClocks);
     for is_extended in [false, true] {
         let (servers, locks) = start_long();
@@ -283,7 +283,7 @@ fn c4_a_lock_that_enough_other_nodes_have_does_not_rest_on_a_stepped_clock() -> 
 }
 
 #[test]
-fn c4_a_step_seen_in_time_ends_no_lock_and_gives_its_key_the_full_time_again() -> TestResult {
+fn c4_a_step_found_in_time_costs_no_lock_and_renews_its_key() -> TestResult {
     needs!(SteppedClocks);
     let (servers, locks) = start_long();
     let guard = hold_on_two(&servers, &locks, false);
@@ -312,7 +312,7 @@ fn c4_a_step_seen_in_time_ends_no_lock_and_gives_its_key_the_full_time_again() -
 }
 
 #[test]
-fn c4_a_node_whose_clock_never_stops_stepping_costs_few_extensions_and_no_lock() -> TestResult {
+fn c4_a_clock_that_steps_on_and_on_costs_few_extensions_and_no_lock() -> TestResult {
     needs!(SteppedClocks);
     let (servers, locks) = start_long();
     let guard = hold_on_two(&servers, &locks, true);
@@ -333,7 +333,7 @@ fn c4_a_node_whose_clock_never_stops_stepping_costs_few_extensions_and_no_lock()
 }
 
 #[test]
-fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token() -> TestResult {
+fn c4_a_client_started_after_a_step_gets_a_larger_token() -> TestResult {
     // What is not prevented: this client has no history of these nodes, so it believes their uptime. Their counters stay.
     needs!(SteppedClocks);
     let servers = servers(3);
@@ -358,7 +358,7 @@ fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token
 }
 
 #[test]
-fn c4_a_step_forward_is_in_the_log_and_none_back() -> TestResult {
+fn c4_steps_forward_are_logged_and_steps_back_are_not() -> TestResult {
     needs!(SteppedClocks);
     let servers = servers(2);
     age(&servers);
@@ -381,7 +381,7 @@ fn c4_a_step_forward_is_in_the_log_and_none_back() -> TestResult {
 }
 
 #[test]
-fn c4_a_clock_that_is_set_all_the_time_is_in_the_log_once_a_minute() -> TestResult {
+fn c4_a_constantly_stepped_clock_is_logged_once_a_minute() -> TestResult {
     needs!(SteppedClocks);
     let servers = servers(1);
     age(&servers);
@@ -409,7 +409,7 @@ fn client_that_is_ahead(servers: &Servers, how: &str) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::create(folder.path()).unwrap();
     clock.step_forward(240 * HOUR).unwrap();
-    let name = "nodes::clocks::child_whose_clock_is_ahead";
+    let name = "nodes::clocks::child_with_a_fast_clock";
     let mut child = child_with(name, &servers.urls(), clock.environment());
     assert_eq!(child.hear(), "it is in ten days");
     child.tell(how);
@@ -420,7 +420,7 @@ fn client_that_is_ahead(servers: &Servers, how: &str) -> u64 {
 
 #[test]
 #[ignore = "a process of another test"]
-fn child_whose_clock_is_ahead() {
+fn child_with_a_fast_clock() {
     let Some(urls) = parent_urls() else { return };
     // Files have the system's time.
     let clock = std::env::var_os("QUORLOCK_CLOCK_FILE").unwrap();
@@ -473,7 +473,7 @@ fn c6_a_client_with_a_clock_far_ahead_gets_the_lock_and_moves_no_counter() -> Te
 }
 
 #[test]
-fn c6_a_node_whose_clock_is_hours_behind_says_so_and_the_others_do_without_it() -> TestResult {
+fn c6_a_node_hours_behind_is_reported_and_its_vote_not_needed() -> TestResult {
     needs!(SteppedClocks);
     let servers = servers(3);
     servers[0].step_clock_back(5 * HOUR)?;

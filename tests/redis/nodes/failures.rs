@@ -45,7 +45,7 @@ fn two_of_five_nodes_may_die_and_three_may_not() -> TestResult {
 }
 
 #[test]
-fn a_waiting_call_outlasts_an_outage_shorter_than_its_patience() -> TestResult {
+fn a_waiting_call_outlasts_an_outage_below_its_timeout() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
     connect(&locks, 3);
@@ -84,7 +84,7 @@ fn the_first_lock_of_a_program_comes_to_a_server_that_is_synced_late() -> TestRe
 }
 
 #[test]
-fn a10_paused_nodes_delay_nothing_while_a_majority_answers() -> TestResult {
+fn a10_paused_nodes_delay_no_lock_while_a_majority_answers() -> TestResult {
     let servers = Servers::start(5)?;
     // So long that a round which waited for a paused node would never end here.
     let locks = connected(
@@ -113,7 +113,7 @@ fn a10_paused_nodes_delay_nothing_while_a_majority_answers() -> TestResult {
 }
 
 #[test]
-fn e4_what_a_paused_node_was_owed_is_done_once_it_goes_on() -> TestResult {
+fn e4_a_resumed_node_gets_its_queued_releases() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
     let guards: Vec<_> = (0..20)
         .map(|i| locks.mutex(format!("old {i}")).lock())
@@ -165,7 +165,7 @@ fn e4_releases_that_do_not_fit_into_the_socket_are_not_lost() -> TestResult {
 }
 
 #[test]
-fn a_paused_majority_is_no_quorum_and_the_rows_say_who_does_not_respond() -> TestResult {
+fn a_paused_majority_is_no_quorum_and_each_silent_node_has_a_row() -> TestResult {
     let (servers, locks) = start_connected(3, impatient);
 
     servers[0].pause()?;
@@ -194,7 +194,7 @@ fn a_paused_majority_is_no_quorum_and_the_rows_say_who_does_not_respond() -> Tes
 }
 
 #[test]
-fn e7_a_release_that_no_majority_confirms_says_so_and_is_done_later() -> TestResult {
+fn e7_an_unconfirmed_release_is_reported_and_sent_later() -> TestResult {
     let (servers, locks) = start_connected(3, impatient);
     let guard = lock_in_the_end(&locks, "report");
     eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -253,7 +253,7 @@ fn a_cut_connection_costs_no_lock_that_is_held() -> TestResult {
 }
 
 #[test]
-fn connections_that_are_cut_under_a_round_leave_nothing_behind() -> TestResult {
+fn connections_cut_during_a_round_leave_no_key() -> TestResult {
     let (servers, proxies, locks) = start_behind_proxies(3, |urls| builder(urls).ttl(LONG));
     let before: Vec<_> = servers.iter().map(scripts_run).collect();
 
@@ -307,7 +307,7 @@ fn a_release_of_an_unreachable_node_is_carried_over_to_its_next_connection() -> 
 }
 
 #[test]
-fn g2_a_node_behind_a_dead_link_delays_nothing_and_comes_back_with_a_new_one() -> TestResult {
+fn g2_a_node_behind_a_dead_link_delays_no_lock_and_reconnects() -> TestResult {
     let (servers, proxies, locks) = start_behind_proxies(3, impatient);
 
     proxies[1].black_hole(true);
@@ -325,7 +325,7 @@ fn g2_a_node_behind_a_dead_link_delays_nothing_and_comes_back_with_a_new_one() -
 }
 
 #[test]
-fn scripts_that_a_server_forgot_are_sent_again_in_the_same_attempt() -> TestResult {
+fn missing_scripts_are_sent_again_in_the_same_attempt() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
     connect(&locks, 3);

@@ -51,7 +51,7 @@ fn commands_after(notices: Vec<String>) -> u64 {
 }
 
 #[test]
-fn h7_notices_for_which_nobody_waits_bring_few_commands_until_they_are_answered() {
+fn h7_unexpected_hand_overs_cause_few_open_commands() {
     let of_many = (0..5_000).map(notice).collect();
     let of_one = (0..5_000).map(|_| notice(0)).collect();
 
@@ -62,7 +62,7 @@ fn h7_notices_for_which_nobody_waits_bring_few_commands_until_they_are_answered(
 }
 
 #[test]
-fn h7_a_node_that_refuses_releases_is_sent_few_of_them_again_until_it_takes_one() -> TestResult {
+fn h7_refused_releases_are_retried_rarely_until_one_is_taken() -> TestResult {
     const LOCKS: usize = 300;
     let (servers, server) = (Servers::start(2)?, Server::start()?);
     let (is_busy, refused) = (

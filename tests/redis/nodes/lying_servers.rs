@@ -156,7 +156,7 @@ fn g6_of_four_nodes_a_liar_and_one_that_was_not_reached_make_no_second_majority(
 
 /// Any two majorities of four share an honest one beside it.
 #[test]
-fn g6_one_node_of_four_that_grants_to_everybody_makes_no_second_holder() -> TestResult {
+fn g6_one_node_of_four_that_always_grants_allows_no_second_hold() -> TestResult {
     let (servers, liar) = (Servers::start(3)?, Liar::that_grants_to_everybody());
     // Each hears another one of the honest late, so that the liar is in every majority.
     let (late, late_urls) = proxies(&servers);
@@ -206,7 +206,7 @@ fn g6_one_node_of_four_that_grants_to_everybody_makes_no_second_holder() -> Test
 }
 
 #[test]
-fn g6_a_node_that_grants_to_everybody_and_a_dead_one_make_no_second_holder() -> TestResult {
+fn g6_a_node_that_always_grants_beside_a_dead_one_is_no_majority() -> TestResult {
     let (servers, liar) = (Servers::start(2)?, Liar::that_grants_to_everybody());
     let (late, urls) = proxies(&servers);
     let (first, second) = (beside(&liar, 0, servers.urls()), beside(&liar, 1, urls));
@@ -228,7 +228,7 @@ fn g6_a_node_that_grants_to_everybody_and_a_dead_one_make_no_second_holder() -> 
 }
 
 #[test]
-fn g6_a_node_that_refuses_everybody_costs_its_own_vote_only() -> TestResult {
+fn g6_a_node_that_always_refuses_costs_its_own_vote_only() -> TestResult {
     let (servers, liar) = (Servers::start(2)?, Liar::that_refuses_everybody());
     let (late, urls) = proxies(&servers);
     for place in 0..3 {
@@ -309,7 +309,7 @@ fn has_the_vote_of(locks: &LockManager, node: usize, double: usize) -> bool {
 
 /// The first of the two keeps the vote while it is there, and for as long after that as a lock can rest on it.
 #[test]
-fn b1_a_node_that_claims_to_be_another_has_one_vote_with_it_whichever_came_first() -> TestResult {
+fn b1_a_node_with_the_run_id_of_another_shares_its_vote() -> TestResult {
     for order in [[1, 2], [2, 1]] {
         let (servers, itself) = (Servers::start(2)?, Server::start()?);
         let liar = that_claims_to_be(&servers[1], &itself);

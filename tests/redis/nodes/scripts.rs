@@ -37,7 +37,7 @@ fn the_first_use_of_a_script_on_a_connection_has_its_source_and_no_other_has() -
 }
 
 #[test]
-fn the_next_connection_gives_scripts_to_a_server_that_lost_them() -> TestResult {
+fn the_next_connection_loads_lost_scripts() -> TestResult {
     needs!(ErrorCounts);
     let servers = Servers::start(1)?;
     use_a_lock(&connected(builder(servers.urls()), 1))?;

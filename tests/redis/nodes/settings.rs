@@ -111,7 +111,7 @@ fn b8_a_proxy_that_passes_connections_on_changes_nothing() -> TestResult {
 }
 
 #[test]
-fn b9_a_kill_loses_no_lock_where_writes_go_to_the_file_at_once_and_proves_no_more() -> TestResult {
+fn b9_a_kill_loses_no_lock_with_an_append_only_file() -> TestResult {
     needs!(DataOnDisk);
     for fsync in ["always", "no"] {
         let servers = Servers::start_with(3, |it| it.appendonly().arg("--appendfsync", fsync))?;

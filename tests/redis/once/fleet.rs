@@ -268,8 +268,7 @@ fn lane(
 }
 
 #[test]
-fn m1_m4_m6_one_success_per_period_of_machines_with_wrong_clocks_that_are_killed_in_every_phase()
--> TestResult {
+fn m1_m4_m6_killed_machines_with_wrong_clocks_run_once_per_period() -> TestResult {
     let periods = setting("QUORLOCK_ONCE_PERIODS", if long_tests() { 100 } else { 4 });
     let length = length().as_millis() as u64;
     let lanes = setting("QUORLOCK_ONCE_LANES", 1);

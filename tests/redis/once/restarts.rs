@@ -44,7 +44,7 @@ fn sure(locks: &LockManager) -> Job {
 }
 
 #[test]
-fn m1_a_record_outlives_the_restarts_of_all_servers_if_somebody_looks_in_between() -> TestResult {
+fn m1_a_record_survives_restarts_of_all_servers_with_calls_between() -> TestResult {
     let (servers, locks) = start();
     assert_matches!(run(&sure(&locks)), Ok(Once::Ran(_)));
     let first = servers[0].get(done_key("report"));
@@ -62,8 +62,7 @@ fn m1_a_record_outlives_the_restarts_of_all_servers_if_somebody_looks_in_between
 }
 
 #[test]
-fn m2_servers_that_were_restarted_in_the_period_cannot_say_that_nothing_was_recorded() -> TestResult
-{
+fn m2_servers_restarted_within_the_period_prove_no_missing_record() -> TestResult {
     let (servers, locks) = start();
     // One of them is not needed.
     restart(&servers, 0, &locks);
@@ -96,7 +95,7 @@ fn m2_servers_that_were_restarted_in_the_period_cannot_say_that_nothing_was_reco
 }
 
 #[test]
-fn m2_an_order_that_is_older_than_its_records_may_have_been_run() -> TestResult {
+fn m2_an_order_older_than_its_records_is_unsure() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     let now = SystemTime::now();
     let order = |age| {
@@ -117,8 +116,7 @@ fn m2_an_order_that_is_older_than_its_records_may_have_been_run() -> TestResult 
 
 /// Two of three are old, and one of them refused the lock: only the new one and an old one have granted it.
 #[test]
-fn m2_a_lock_on_a_bare_majority_with_a_new_server_is_brought_to_all_before_it_is_asked()
--> TestResult {
+fn m2_a_job_lock_with_a_new_server_is_extended_before_the_last_look() -> TestResult {
     let servers = start_old();
     let (proxies, urls) = proxies(&servers);
     let locks = connected(with_quarantine(urls, TTL), 3);
@@ -138,7 +136,7 @@ fn m2_a_lock_on_a_bare_majority_with_a_new_server_is_brought_to_all_before_it_is
 }
 
 #[test]
-fn m2_emptied_servers_do_not_say_that_nothing_was_recorded() -> TestResult {
+fn m2_emptied_servers_do_not_prove_a_missing_record() -> TestResult {
     let (servers, locks) = start();
     assert_matches!(run(&sure(&locks)), Ok(Once::Ran(_)));
     let empty = |number: usize| {

@@ -111,7 +111,7 @@ fn m1_a_failure_that_counts_is_found_as_a_failure() -> TestResult {
 }
 
 #[test]
-fn m1_periods_fire_times_and_orders_are_told_apart() -> TestResult {
+fn m1_periods_fire_times_and_orders_are_distinct() -> TestResult {
     let (_servers, locks) = start_connected(3, builder);
     let now = SystemTime::now();
     let fired = |ago: u64| locks.once("fired").fire_time(now - secs(ago));
@@ -212,7 +212,7 @@ fn m4_a_second_caller_leaves_the_job_to_the_first_or_waits_for_its_end() -> Test
 }
 
 #[test]
-fn m4_a_fleet_that_races_never_leaves_a_period_without_a_run() -> TestResult {
+fn m4_a_racing_fleet_leaves_no_period_without_a_run() -> TestResult {
     let servers = Servers::start(3)?;
     let fleet: Vec<_> = repeat(8, || connected(builder(servers.urls()), 3));
     for round in 0..40 {
@@ -234,7 +234,7 @@ fn m4_a_fleet_that_races_never_leaves_a_period_without_a_run() -> TestResult {
 }
 
 #[test]
-fn m3_a_record_that_comes_late_is_not_written_over_another_holder() -> TestResult {
+fn m3_a_late_record_is_not_written_beside_another_holder() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| with_ttl(urls, secs(2)));
     let ended = hourly(&locks).run(|run| {
         // As after a pause longer than the ttl.
@@ -314,7 +314,7 @@ fn m3_a_record_reaches_a_majority_although_a_node_with_the_lock_has_died() -> Te
 }
 
 #[test]
-fn m5_a_run_at_most_once_that_was_broken_off_is_left_to_a_person() -> TestResult {
+fn m5_an_aborted_run_at_most_once_needs_a_person() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     let job = || hourly(&locks).at_most_once();
     assert_matches!(fail(&job()), Err(OnceError::Failed(_)));
@@ -334,8 +334,7 @@ fn m5_a_run_at_most_once_that_was_broken_off_is_left_to_a_person() -> TestResult
 }
 
 #[test]
-fn m5_the_begin_of_a_run_at_most_once_is_on_a_majority_before_the_closure_is_called() -> TestResult
-{
+fn m5_a_run_at_most_once_is_recorded_as_begun_before_its_closure() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     servers[2].kill()?;
     let others = connected(builder(servers.urls()), 2);
@@ -353,7 +352,7 @@ fn m5_the_begin_of_a_run_at_most_once_is_on_a_majority_before_the_closure_is_cal
 }
 
 #[test]
-fn m1_of_many_threads_that_pay_an_order_one_does() -> TestResult {
+fn m1_one_of_many_threads_pays_an_order() -> TestResult {
     let (_servers, locks) = start_connected(3, builder);
     let paid = Arc::new(Mutex::new(Vec::new()));
     thread::scope(|scope| {
@@ -374,7 +373,7 @@ fn m1_of_many_threads_that_pay_an_order_one_does() -> TestResult {
 }
 
 #[test]
-fn m2_a_record_that_cannot_be_read_is_no_proof_of_anything() -> TestResult {
+fn m2_an_unreadable_record_proves_nothing() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     let job = || hourly(&locks).when_unsure(WhenUnsure::Refuse);
     for garbage in [

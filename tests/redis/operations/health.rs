@@ -85,7 +85,7 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
 }
 
 #[test]
-fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> TestResult {
+fn b4_a_strict_manager_refuses_servers_that_may_lose_locks() -> TestResult {
     needs!(Settings);
     let fresh = Server::start;
     let (fine, promoted, evicting, has_replica, replica, mute) =
@@ -150,7 +150,7 @@ fn set_to_evict(server: &Server) {
 }
 
 #[test]
-fn b5_a_look_finds_settings_that_were_changed_since_the_login() -> TestResult {
+fn b5_a_check_finds_settings_changed_since_the_login() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(3)?;
     let replica = Server::start()?;
@@ -183,7 +183,7 @@ fn b5_a_look_finds_settings_that_were_changed_since_the_login() -> TestResult {
 }
 
 #[test]
-fn b5_a_key_that_is_gone_while_its_record_is_not_shows_that_a_server_evicts() -> TestResult {
+fn b5_a_missing_key_beside_a_present_record_shows_eviction() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(3)?;
     let locks = connected(with_ttl(servers.urls(), secs(9)), 3);
@@ -201,7 +201,7 @@ fn b5_a_key_that_is_gone_while_its_record_is_not_shows_that_a_server_evicts() ->
 }
 
 #[test]
-fn b10_a_look_finds_that_one_address_leads_to_several_servers() -> TestResult {
+fn b10_a_check_finds_several_servers_behind_one_address() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(2)?;
     let proxy = || Proxy::start(servers[0].addr()).unwrap();
@@ -218,7 +218,7 @@ fn b10_a_look_finds_that_one_address_leads_to_several_servers() -> TestResult {
 }
 
 #[test]
-fn b10_a_server_that_comes_back_behind_an_address_after_another_has_no_vote() -> TestResult {
+fn b10_a_server_that_returns_behind_a_shared_address_has_no_vote() -> TestResult {
     let servers = Servers::start(2)?;
     let proxy = Proxy::start(servers[0].addr())?;
     let locks = connected(builder([proxy.url()]), 1);
@@ -239,7 +239,7 @@ fn b10_a_server_that_comes_back_behind_an_address_after_another_has_no_vote() ->
 }
 
 #[test]
-fn a_look_says_what_runs_since_when_how_far_and_whether_it_takes_writes() -> TestResult {
+fn a_check_shows_version_uptime_round_trip_and_write_errors() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(2)?;
     let restricted = add_user(&servers[1], "locks", "~* &* +@all -zadd");
@@ -283,7 +283,7 @@ fn a_look_says_what_runs_since_when_how_far_and_whether_it_takes_writes() -> Tes
 }
 
 #[test]
-fn a_node_that_does_not_answer_keeps_nobody_from_seeing_how_far_the_others_are() -> TestResult {
+fn a_check_measures_other_nodes_beside_a_silent_one() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).response_timeout(ms(500)), 3);
@@ -298,7 +298,7 @@ fn a_node_that_does_not_answer_keeps_nobody_from_seeing_how_far_the_others_are()
 }
 
 #[test]
-fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestResult {
+fn one_check_has_each_finding_on_its_own_line() -> TestResult {
     needs!(Settings);
     needs!(ClosedPorts);
     let fresh = Server::start;
@@ -404,7 +404,7 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
 }
 
 #[test]
-fn a_look_says_which_servers_log_what_they_store_and_the_max_ttl_of_the_servers() -> TestResult {
+fn a_check_shows_append_only_servers_and_their_max_ttl() -> TestResult {
     needs!(Settings);
     let servers = [Server::start()?, Server::builder().appendonly().start()?];
     let with = |max_ttl| {

@@ -10,7 +10,7 @@ fn names(locks: &LockManager) -> Vec<String> {
 }
 
 #[test]
-fn what_a_manager_holds_is_listed_until_it_is_released_and_nothing_of_others() -> TestResult {
+fn a_manager_lists_its_own_holds_until_their_release() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = builder(servers.urls()).ttl(LONG).build()?;
     let others = manager(&servers);
@@ -61,7 +61,7 @@ fn a_lost_hold_is_not_listed_nor_one_of_a_manager_that_ended() -> TestResult {
 }
 
 #[test]
-fn of_each_node_is_known_whether_it_is_there_and_what_it_has_answered() -> TestResult {
+fn stats_show_connection_and_answers_of_each_node() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(3)?;
     let locks = impatient(servers.urls()).build()?;

@@ -47,7 +47,7 @@ fn names_of_connections(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn a_refused_call_is_told_which_process_holds_the_lock_and_never_its_random_part() -> TestResult {
+fn a_refusal_names_the_holding_process_without_its_token() -> TestResult {
     let servers = Servers::start(3)?;
     let first = builder(servers.urls()).owner_label("nightly run").build()?;
     let guard = first.mutex("report").lock()?;
@@ -97,7 +97,7 @@ fn a_manager_without_a_label_has_a_random_value_and_a_plain_name() -> TestResult
 }
 
 #[test]
-fn connections_are_named_after_their_process_whatever_label_and_rights_are() -> TestResult {
+fn connections_are_named_after_their_process() -> TestResult {
     needs!(ConnectionNames);
     let server = Server::start()?;
     let url = add_user(&server, "locks", "~* &* +@all -client");

@@ -253,7 +253,7 @@ fn child_that_plays() {
 }
 
 #[test]
-fn every_incident_of_the_page_is_played_and_no_warning_stands_for_two() {
+fn every_incident_of_the_page_is_played_with_its_own_warnings() {
     let sections = sections();
     assert_eq!(
         sections.iter().map(|it| it.title).collect::<Vec<_>>(),
@@ -275,7 +275,7 @@ fn every_incident_of_the_page_is_played_and_no_warning_stands_for_two() {
 }
 
 #[test]
-fn every_incident_has_metrics_that_no_other_shows_and_they_and_their_alerts_exist() {
+fn every_incident_has_distinct_existing_metrics_and_alerts() {
     let sections = sections();
     for section in &sections {
         let (title, alert) = (section.title, section.alert);
@@ -294,7 +294,7 @@ fn every_incident_has_metrics_that_no_other_shows_and_they_and_their_alerts_exis
 }
 
 #[test]
-fn a_line_of_the_page_fits_what_has_something_in_its_gaps_and_nothing_else() {
+fn a_pattern_of_the_page_matches_whole_lines_with_filled_gaps() {
     assert!(fits("WARN n0: … is …", "WARN n0: 10.0.0.1 is down") && fits("a … c", "a b c c"));
     for other in [
         "WARN n1: 10.0.0.1 is down",

@@ -43,7 +43,7 @@ fn is_held(seen: &Inspection) -> bool {
 }
 
 #[test]
-fn a_lock_is_free_then_held_by_whom_for_how_long_and_free_again_with_its_counter() -> TestResult {
+fn an_inspection_shows_holder_and_ttl_and_later_the_counter() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).owner_label("night"), 3);
     let before = report(&locks);
@@ -86,7 +86,7 @@ fn look(locks: &LockManager) -> Inspection {
 }
 
 #[test]
-fn h25_looks_write_nothing_on_new_servers_nor_on_others() -> TestResult {
+fn h25_checks_and_inspections_write_nothing() -> TestResult {
     let servers = Servers::start(3)?;
     let kinds = || [true, false].map(|it| builder(servers.urls()).quarantine(it).build().unwrap());
     let [with, without] = kinds();
@@ -122,7 +122,7 @@ fn h25_looks_write_nothing_on_new_servers_nor_on_others() -> TestResult {
 }
 
 #[test]
-fn those_who_wait_are_counted_and_the_first_of_them_is_the_one_that_waits_longest() -> TestResult {
+fn an_inspection_counts_waiting_calls_and_the_longest_wait() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, others) = (manager(&servers), [manager(&servers), manager(&servers)]);
     let guard = lock_in_the_end(&locks, "report");
@@ -166,7 +166,7 @@ fn readers_are_counted_and_named() -> TestResult {
 }
 
 #[test]
-fn keys_of_other_programs_are_seen_and_a_node_that_is_down_says_so() -> TestResult {
+fn an_inspection_shows_foreign_keys_and_failed_nodes() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()), 3);
     servers[0].command(&["LPUSH", "report", "a"])?;
@@ -211,7 +211,7 @@ fn keys_of_other_programs_are_seen_and_a_node_that_is_down_says_so() -> TestResu
 }
 
 #[test]
-fn a_name_that_no_lock_can_have_is_not_looked_at() -> TestResult {
+fn an_invalid_name_is_not_inspected() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
     let error = |name: &str| locks.mutex(name).inspect().unwrap_err();
@@ -247,7 +247,7 @@ fn a_lock_taken_from_its_holder_is_lost_to_it_and_goes_to_the_next() -> TestResu
 }
 
 #[test]
-fn what_came_after_the_look_stays() -> TestResult {
+fn an_operator_release_spares_a_later_holder() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
     let first = lock_in_the_end(&locks, "report");
@@ -263,7 +263,7 @@ fn what_came_after_the_look_stays() -> TestResult {
 }
 
 #[test]
-fn readers_and_keys_without_expiry_are_taken_away_too() -> TestResult {
+fn readers_and_keys_without_expiry_are_released_by_operators_too() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, operator) = (manager(&servers), manager(&servers));
     let reader = locks.rw_lock("report").read()?;
@@ -287,7 +287,7 @@ fn readers_and_keys_without_expiry_are_taken_away_too() -> TestResult {
 }
 
 #[test]
-fn a_user_that_may_only_lock_needs_three_commands_to_see_waiters_and_readers() -> TestResult {
+fn an_inspection_of_waiters_and_readers_needs_three_more_rights() -> TestResult {
     needs!(AccessLists);
     let servers = Servers::start(1)?;
     let server = &servers[0];
@@ -323,7 +323,7 @@ fn a_user_that_may_only_lock_needs_three_commands_to_see_waiters_and_readers() -
 }
 
 #[test]
-fn slots_of_a_semaphore_are_looked_at_singly_and_a_permit_can_be_taken() -> TestResult {
+fn slots_of_a_semaphore_are_inspected_and_released_singly() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).owner_label("mailer"), 3);
     let operator = manager(&servers);

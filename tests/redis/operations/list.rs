@@ -46,7 +46,7 @@ fn populate(server: &Server, keys: u64) {
 }
 
 #[test]
-fn what_somebody_holds_is_found_by_whatever_means_and_what_is_free_is_not() -> TestResult {
+fn a_listing_has_held_locks_of_every_kind_and_no_free_ones() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
     drop(locks.mutex("free").lock()?);
@@ -93,7 +93,7 @@ fn a_manager_with_a_prefix_finds_its_own_and_leaves_the_prefix_out() -> TestResu
 }
 
 #[test]
-fn keys_without_expiry_and_keys_on_a_minority_are_found_and_told_apart() -> TestResult {
+fn a_listing_separates_keys_without_expiry_from_minority_keys() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()), 3);
     for name in ["leaked", "minority"] {
@@ -117,7 +117,7 @@ fn keys_without_expiry_and_keys_on_a_minority_are_found_and_told_apart() -> Test
 }
 
 #[test]
-fn a_node_that_is_down_or_forbids_it_is_named_and_the_others_suffice() -> TestResult {
+fn a_listing_names_failed_nodes_and_uses_the_others() -> TestResult {
     needs!(AccessLists);
     needs!(ClosedPorts);
     let servers = Servers::start(3)?;
@@ -173,7 +173,7 @@ fn a_user_that_may_use_some_keys_finds_those_by_a_prefix_or_a_pattern() -> TestR
 }
 
 #[test]
-fn nodes_are_looked_through_side_by_side() -> TestResult {
+fn nodes_are_listed_in_parallel() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     let locks = connected(builder(urls).response_timeout(secs(60)).ttl(LONG), 3);

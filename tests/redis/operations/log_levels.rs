@@ -35,7 +35,7 @@ fn count(lines: &[String], words: &str) -> usize {
 }
 
 #[test]
-fn what_never_heals_by_itself_is_a_warning_once_however_often_it_is_tried_again() -> TestResult {
+fn a_permanent_failure_is_one_warning_despite_retries() -> TestResult {
     needs!(Settings);
     assert_passes("operations::log_levels::child_that_meets_servers_that_never_heal");
     Ok(())
@@ -126,7 +126,7 @@ fn child_that_meets_servers_that_never_heal() {
 }
 
 #[test]
-fn no_majority_is_one_warning_and_nodes_that_come_and_go_are_none() {
+fn a_missing_majority_is_one_warning_and_single_nodes_are_none() {
     assert_passes("operations::log_levels::child_without_a_majority");
 }
 
@@ -191,13 +191,13 @@ fn child_without_a_majority() {
 
 /// As balancers close what is idle, every half a minute.
 #[test]
-fn idle_connections_that_are_closed_are_details_and_a_server_that_is_gone_is_none() {
-    assert_passes("operations::log_levels::child_whose_connections_are_closed");
+fn closed_idle_connections_are_debug_lines_and_dead_servers_are_not() {
+    assert_passes("operations::log_levels::child_with_closed_connections");
 }
 
 #[test]
 #[ignore = "a process of another test"]
-fn child_whose_connections_are_closed() {
+fn child_with_closed_connections() {
     let Some(_) = parent_urls() else { return };
     let servers = Servers::start(3).unwrap();
     let (proxies, urls) = proxies(&servers);
@@ -326,7 +326,7 @@ fn child_that_cannot_extend_many() {
 }
 
 #[test]
-fn ordinary_work_and_its_end_are_no_news() {
+fn ordinary_work_logs_no_info_line() {
     assert_passes("operations::log_levels::child_that_works");
 }
 
@@ -353,13 +353,13 @@ fn child_that_works() {
 }
 
 #[test]
-fn a_quarantined_node_is_news_once_however_often_it_is_asked() {
-    assert_passes("operations::log_levels::child_whose_servers_are_emptied");
+fn a_quarantined_node_is_logged_once() {
+    assert_passes("operations::log_levels::child_with_emptied_servers");
 }
 
 #[test]
 #[ignore = "a process of another test"]
-fn child_whose_servers_are_emptied() {
+fn child_with_emptied_servers() {
     let Some(_) = parent_urls() else { return };
     let servers = Servers::start(3).unwrap();
     set_all(&servers, RECORD, "0");

@@ -55,7 +55,7 @@ pub(crate) fn heard() -> Vec<String> {
 }
 
 #[test]
-fn what_a_waiting_call_has_for_the_log_is_written_before_it_waits() {
+fn log_lines_of_a_call_are_written_before_it_waits() {
     assert_passes("operations::log_lines::child_that_waits");
 }
 
@@ -209,13 +209,13 @@ fn child_that_logs() {
 }
 
 #[test]
-fn what_servers_say_is_logged_on_one_line_and_nothing_that_they_repeat_of_a_login() {
-    assert_passes("operations::log_lines::child_that_is_told_secrets");
+fn server_errors_are_logged_on_one_line_without_login_data() {
+    assert_passes("operations::log_lines::child_with_echoed_secrets");
 }
 
 #[test]
 #[ignore = "a process of another test"]
-fn child_that_is_told_secrets() {
+fn child_with_echoed_secrets() {
     let Some(_) = parent_urls() else { return };
     listen();
     for answers in secrets::ECHOES {
@@ -235,7 +235,7 @@ fn child_that_is_told_secrets() {
 }
 
 #[test]
-fn a_manager_that_waits_for_new_servers_says_so_once_and_what_to_do() {
+fn a_wait_for_new_servers_is_logged_once_with_a_remedy() {
     assert_passes("operations::log_lines::child_that_meets_new_servers");
 }
 
@@ -274,13 +274,13 @@ fn child_that_meets_new_servers() {
 }
 
 #[test]
-fn a_node_whose_first_connection_answered_nothing_is_logged_as_up_again() {
-    assert_passes("operations::log_lines::child_whose_first_connection_fails");
+fn a_node_with_a_failed_first_connection_is_logged_as_up_again() {
+    assert_passes("operations::log_lines::child_with_a_failed_first_connection");
 }
 
 #[test]
 #[ignore = "a process of another test"]
-fn child_whose_first_connection_fails() {
+fn child_with_a_failed_first_connection() {
     let Some(_) = parent_urls() else { return };
     let server = Server::start().unwrap();
     let fails = AtomicBool::new(true);

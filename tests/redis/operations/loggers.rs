@@ -91,7 +91,7 @@ impl Log for Curious {
 }
 
 #[test]
-fn h19_a_logger_that_takes_locks_holds_nothing_up() -> TestResult {
+fn h19_a_logger_that_takes_locks_delays_no_call() -> TestResult {
     let servers = Servers::start(3)?;
     let name = "operations::loggers::child_with_a_curious_logger";
     let mut child = child(name, &servers.urls());

@@ -109,7 +109,7 @@ fn connected_and_observed(builder: Builder) -> (LockManager, Arc<Told>) {
 }
 
 #[test]
-fn a_hold_is_told_from_its_beginning_to_its_end_with_its_name_and_its_class() -> TestResult {
+fn events_of_a_hold_have_its_name_and_class_from_start_to_end() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(builder(servers.urls()));
 
@@ -135,7 +135,7 @@ fn a_hold_is_told_from_its_beginning_to_its_end_with_its_name_and_its_class() ->
 }
 
 #[test]
-fn a_call_that_gets_nothing_is_told_with_what_it_returns() -> TestResult {
+fn a_failed_call_is_an_event_with_its_error() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(builder(servers.urls()));
     let guard = hold(&manager(&servers), &servers, "report");
@@ -185,7 +185,7 @@ fn a_call_that_gets_nothing_is_told_with_what_it_returns() -> TestResult {
 }
 
 #[test]
-fn a_loss_is_told_once_whether_an_extension_finds_it_or_the_release() -> TestResult {
+fn a_loss_is_one_event_of_its_extension_or_release() -> TestResult {
     for extends in [true, false] {
         let servers = Servers::start(3)?;
         let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
@@ -212,7 +212,7 @@ fn a_loss_is_told_once_whether_an_extension_finds_it_or_the_release() -> TestRes
 }
 
 #[test]
-fn the_end_of_a_lease_that_nobody_looks_at_is_told() -> TestResult {
+fn the_end_of_an_abandoned_lease_is_an_event() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(builder(servers.urls()));
     let ending = locks.mutex("report").ttl(secs(20)).renew(false).lock()?;
@@ -229,7 +229,7 @@ fn the_end_of_a_lease_that_nobody_looks_at_is_told() -> TestResult {
 }
 
 #[test]
-fn an_extension_is_told_with_what_was_left_and_a_failed_one_with_what_is() -> TestResult {
+fn events_of_extensions_have_the_rest_of_the_lease() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(impatient(servers.urls()));
     let guard = hold(&locks, &servers, "report");
@@ -262,7 +262,7 @@ fn an_extension_is_told_with_what_was_left_and_a_failed_one_with_what_is() -> Te
 }
 
 #[test]
-fn a_key_that_is_set_again_is_told_with_its_node() -> TestResult {
+fn a_healed_key_is_an_event_with_its_node() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
     let guard = hold(&locks, &servers, "report");
@@ -278,7 +278,7 @@ fn a_key_that_is_set_again_is_told_with_its_node() -> TestResult {
 }
 
 #[test]
-fn a_node_that_goes_and_comes_is_told_and_so_is_one_that_falls_silent() -> TestResult {
+fn a_node_that_fails_recovers_or_stalls_is_an_event() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) =
         connected_and_observed(builder(servers.urls()).response_timeout(ms(250)).ttl(LONG));
@@ -322,7 +322,7 @@ fn a_node_that_goes_and_comes_is_told_and_so_is_one_that_falls_silent() -> TestR
 }
 
 #[test]
-fn every_answer_is_told_with_its_node_and_why_it_does_not_count() -> TestResult {
+fn each_answer_is_an_event_with_its_node_and_failure() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
@@ -346,7 +346,7 @@ fn every_answer_is_told_with_its_node_and_why_it_does_not_count() -> TestResult 
 }
 
 #[test]
-fn looks_begin_no_quarantine_where_nobody_takes_locks() -> TestResult {
+fn checks_begin_no_quarantine_without_lock_calls() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = observed(builder(servers.urls()).quarantine(true));
     for _ in 0..3 {
@@ -372,7 +372,7 @@ fn looks_begin_no_quarantine_where_nobody_takes_locks() -> TestResult {
 }
 
 #[test]
-fn a_quarantine_is_told_with_its_reason() -> TestResult {
+fn a_quarantine_is_an_event_with_a_reason() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = observed(builder(servers.urls()).quarantine(true));
     assert!(locks.mutex("report").try_lock().is_err());
@@ -392,7 +392,7 @@ fn a_quarantine_is_told_with_its_reason() -> TestResult {
 }
 
 #[test]
-fn every_call_and_every_hold_has_one_end_whatever_happens() -> TestResult {
+fn every_call_and_every_hold_has_one_end_event() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
     let cancel = CancelHandle::new();
@@ -428,7 +428,7 @@ fn every_call_and_every_hold_has_one_end_whatever_happens() -> TestResult {
 }
 
 #[test]
-fn every_kind_of_lock_tells_its_class_and_one_story() -> TestResult {
+fn every_kind_of_lock_has_its_class_in_the_same_events() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
     let rw_lock = locks.rw_lock("catalog").class("jobs");

@@ -7,7 +7,7 @@ use crate::nodes::lying_servers::speaking_for;
 use crate::support::*;
 
 #[test]
-fn nothing_that_can_be_printed_shows_a_password_or_an_owner_token() -> TestResult {
+fn no_printed_value_shows_a_password_or_an_owner_token() -> TestResult {
     needs!(Passwords);
     let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
     let builder = builder(servers.urls()).ttl(LONG);
@@ -82,7 +82,7 @@ fn a_password_given_apart_from_the_urls_opens_the_nodes_and_is_shown_nowhere() -
 }
 
 #[test]
-fn an_owner_token_that_a_server_repeats_in_an_error_is_in_no_row_and_in_no_error() -> TestResult {
+fn an_owner_token_echoed_by_a_server_is_in_no_error() -> TestResult {
     // As servers answer a command that was renamed, with the owner first.
     let server = Server::start()?;
     let fake = speaking_for(&server, |_, command| {
@@ -174,7 +174,7 @@ pub(crate) const ECHOES: [&[(&str, &str)]; 9] = [
 ];
 
 #[test]
-fn what_a_server_repeats_of_a_login_is_in_no_error() -> TestResult {
+fn no_error_has_login_data_echoed_by_a_server() -> TestResult {
     for answers in ECHOES {
         let fake = answering(answers);
         let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())])
@@ -193,7 +193,7 @@ fn what_a_server_repeats_of_a_login_is_in_no_error() -> TestResult {
 }
 
 #[test]
-fn what_a_server_says_later_is_cut_and_has_no_control_characters() -> TestResult {
+fn server_texts_in_errors_are_cut_without_control_characters() -> TestResult {
     const TEXT: &str = "-MISCONF \x1b[2J\x07\tred \u{202e}\u{2028}alert";
     let long: &'static str = format!("{TEXT}{}", "x".repeat(50_000)).leak();
     let answers: &'static [_] = Box::leak(Box::new([("INFO", long)]));

@@ -58,7 +58,7 @@ fn h16_a_primary_that_was_a_replica_in_between_is_quarantined_without_a_restart(
 }
 
 #[test]
-fn a_server_that_forgets_after_an_hour_that_it_was_promoted_is_the_same() -> TestResult {
+fn a_server_that_drops_its_promotion_id_stays_the_same() -> TestResult {
     needs!(Replicas);
     needs!(SteppedClocks);
     let server = &aged(1, |it| it)[0];

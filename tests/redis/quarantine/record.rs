@@ -123,7 +123,7 @@ fn b6_an_operator_vouches_for_one_process_of_a_server() -> TestResult {
 }
 
 #[test]
-fn b6_what_is_no_record_proves_nothing() -> TestResult {
+fn b6_an_invalid_record_proves_nothing() -> TestResult {
     needs!(SteppedClocks);
     let server = &aged(1, |it| it)[0];
     let fine = Record::of_ever(server).text();
@@ -156,7 +156,7 @@ fn b6_what_is_no_record_proves_nothing() -> TestResult {
 }
 
 #[test]
-fn what_a_later_version_of_the_record_has_behind_these_fields_is_kept() -> TestResult {
+fn unread_fields_of_a_later_record_format_are_kept() -> TestResult {
     needs!(SteppedClocks);
     let server = &aged(1, |it| it)[0];
     let mut later = Record {
@@ -298,7 +298,7 @@ fn h15_a_longer_quarantine_in_a_record_counts_from_the_next_command_on() -> Test
 }
 
 #[test]
-fn h15_nodes_that_forgot_are_silent_for_as_long_as_those_that_remember_say() -> TestResult {
+fn h15_emptied_nodes_are_quarantined_by_the_record_of_others() -> TestResult {
     needs!(SteppedClocks);
     let servers = aged(3, |it| it);
     // The holder's number is known to one, and the holder is cut off; the others have been emptied.
@@ -352,7 +352,7 @@ fn h27_the_max_ttl_of_servers_does_not_fall_while_a_program_runs() -> TestResult
 }
 
 #[test]
-fn a_server_that_cannot_write_says_what_it_remembers_all_the_same() -> TestResult {
+fn a_server_out_of_memory_still_shows_its_record() -> TestResult {
     needs!(Settings);
     needs!(SteppedClocks);
     let server = &aged(1, |it| it)[0];
@@ -406,7 +406,7 @@ fn g5_every_connection_reads_the_record_before_it_asks_for_a_vote() -> TestResul
 }
 
 #[test]
-fn a_user_who_may_not_ask_who_the_server_is_leaves_what_others_know_of_it() -> TestResult {
+fn a_user_without_info_rights_keeps_the_record_of_others() -> TestResult {
     needs!(AccessLists);
     needs!(SteppedClocks);
     let server = &aged(1, |it| it)[0];
@@ -447,7 +447,7 @@ fn is_of_form(text: &str, form: &str) -> bool {
 }
 
 #[test]
-fn what_is_stored_has_the_forms_that_the_guide_describes() -> TestResult {
+fn stored_keys_have_the_formats_of_the_guide() -> TestResult {
     needs!(SteppedClocks);
     let server = &aged(1, |it| it)[0];
     set(server, RECORD, "0");
@@ -500,7 +500,7 @@ fn wait_for_reasons(locks: &LockManager, expected: [Option<QuarantineReason>; 3]
 }
 
 #[test]
-fn new_servers_that_an_operator_vouches_for_vote_at_once_for_everybody() -> TestResult {
+fn new_servers_vote_for_all_clients_once_vouched_for() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = strict(servers.urls()).build()?;
     let new = [Some(QuarantineReason::New); 3];
@@ -572,7 +572,7 @@ fn h15_a_longer_max_ttl_gets_no_vote_until_an_operator_raises_it_on_all_servers(
 }
 
 #[test]
-fn b6_nobody_can_vouch_for_servers_that_are_known_to_have_been_used_before() -> TestResult {
+fn b6_servers_with_proven_earlier_use_cannot_be_vouched_for() -> TestResult {
     needs!(SteppedClocks);
     let servers = aged(3, |it| it);
     // One has the data of another server; one is restarted while we look on; one is emptied.
@@ -633,7 +633,7 @@ fn connected_to_all(builder: Builder) -> LockManager {
 }
 
 #[test]
-fn a_server_that_cannot_note_that_it_was_vouched_for_says_so_and_stays_silent() -> TestResult {
+fn a_failed_write_of_a_vouch_is_reported_and_keeps_the_quarantine() -> TestResult {
     needs!(Settings);
     let server = Server::start()?;
     server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
@@ -651,7 +651,7 @@ fn a_server_that_cannot_note_that_it_was_vouched_for_says_so_and_stays_silent() 
 }
 
 #[test]
-fn where_nobody_may_ask_who_the_server_is_nobody_can_vouch_for_it() -> TestResult {
+fn a_server_without_readable_run_id_cannot_be_vouched_for() -> TestResult {
     needs!(AccessLists);
     let server = Server::start()?;
     let url = add_user(&server, "locks", "~* &* +@all -info");

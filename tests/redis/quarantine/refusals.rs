@@ -102,7 +102,7 @@ fn b6_a_call_behind_another_one_in_a_quarantine_does_not_find_the_lock_held() ->
 }
 
 #[test]
-fn a_majority_that_votes_and_refuses_beside_servers_in_quarantine_holds_the_lock() -> TestResult {
+fn a_refusing_majority_beside_quarantined_servers_is_held() -> TestResult {
     let servers = Servers::start(5)?;
     let_vote(servers.iter().take(3));
     let locks = strict(&servers);
@@ -124,7 +124,7 @@ fn a_majority_that_votes_and_refuses_beside_servers_in_quarantine_holds_the_lock
 }
 
 #[test]
-fn h8_servers_that_are_down_hang_or_wait_in_quarantine_add_up_to_no_quorum() -> TestResult {
+fn h8_failed_silent_and_quarantined_servers_are_no_quorum() -> TestResult {
     let servers = Servers::start(3)?;
     let_vote(servers.iter().take(2));
     servers[0].kill()?;

@@ -51,7 +51,7 @@ fn quarantined(err: &AcquireError) -> Vec<usize> {
 }
 
 #[test]
-fn b6_servers_that_were_just_started_have_no_vote_and_the_error_says_for_how_long() -> TestResult {
+fn b6_new_servers_have_no_vote_and_errors_show_the_rest() -> TestResult {
     let servers = Servers::start(3)?;
     vouch(&servers);
     let locks = strict(&servers).max_ttl(QUARANTINE).build()?;
@@ -76,7 +76,7 @@ fn b6_servers_that_were_just_started_have_no_vote_and_the_error_says_for_how_lon
 }
 
 #[test]
-fn the_time_that_an_error_names_is_what_the_record_leaves() -> TestResult {
+fn the_quarantine_in_an_error_is_the_rest_of_the_record() -> TestResult {
     let servers = Servers::start(1)?;
     let since = time_at(&servers[0]) - 200_000_000;
     Record::write_changed(&servers[0], |it| it.since = since);
@@ -94,7 +94,7 @@ fn the_time_that_an_error_names_is_what_the_record_leaves() -> TestResult {
 }
 
 #[test]
-fn lock_waits_through_the_quarantine_however_short_its_patience_with_outages() -> TestResult {
+fn lock_waits_through_the_quarantine_despite_a_short_outage_timeout() -> TestResult {
     let servers = Servers::start(3)?;
     let began = Instant::now();
     let locks = with_quarantine(servers.urls(), secs(2))
@@ -113,7 +113,7 @@ fn lock_waits_through_the_quarantine_however_short_its_patience_with_outages() -
 }
 
 #[test]
-fn an_outage_is_an_outage_whoever_else_is_quarantined() -> TestResult {
+fn an_outage_beside_a_quarantine_ends_a_wait() -> TestResult {
     let servers = Servers::start(3)?;
     servers[1].kill()?;
     servers[2].kill()?;
@@ -207,7 +207,7 @@ fn b6_i3_j2_k4_emptied_servers_have_no_vote_on_any_kind_until_records_are_old() 
 
 /// Whatever becomes of a server's record, the next command shows it, for every name.
 #[test]
-fn h17_a_server_whose_record_is_lost_or_changed_by_hand_is_silent_for_every_name() -> TestResult {
+fn h17_a_lost_or_edited_record_quarantines_every_name() -> TestResult {
     let servers = Servers::start(1)?;
     let server = &servers[0];
     let locks = with_quarantine(servers.urls(), secs(2)).build()?;
@@ -421,7 +421,7 @@ fn b1_a_waiting_call_takes_back_a_late_grant_of_a_server_in_quarantine() -> Test
 
 /// One server's record is lost, changed or forbidden while a lock is taken, held, extended and given back.
 #[test]
-fn h17_a_hold_outlives_whatever_becomes_of_one_servers_record() -> TestResult {
+fn h17_a_hold_survives_any_change_of_one_servers_record() -> TestResult {
     needs!(AccessLists);
     let spoil: [fn(&devnodes::Server); 4] = [
         |server| del(server, RECORD),
@@ -492,7 +492,7 @@ fn server_is_silent_for_all(server: &devnodes::Server, may_look: bool) {
 /// The servers have a `max_ttl` of ten minutes, as one program has, and the other some twenty seconds. The first one cannot reach
 /// one of the servers, holds a lock on the others, and one of these is emptied.
 #[test]
-fn h27_programs_with_different_ttls_have_one_holder_whoever_is_first_or_cut_off() -> TestResult {
+fn h27_programs_with_different_ttls_exclude_despite_partitions() -> TestResult {
     for (long_first, cut_off) in [
         (true, None),
         (true, Some(2)),
@@ -535,7 +535,7 @@ fn h27_programs_with_different_ttls_have_one_holder_whoever_is_first_or_cut_off(
 }
 
 #[test]
-fn r6_a_node_in_quarantine_does_not_keep_a_lock_alive() -> TestResult {
+fn r6_a_quarantined_node_does_not_extend_a_lock() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = with_quarantine(servers.urls(), secs(3)).build()?;
     drop(locks.mutex("report").lock()?);
@@ -568,7 +568,7 @@ fn r6_a_node_in_quarantine_does_not_keep_a_lock_alive() -> TestResult {
 }
 
 #[test]
-fn d7_a_node_whose_counter_is_ahead_is_healed_once_a_majority_has_that_counter() -> TestResult {
+fn d7_a_node_ahead_is_healed_once_a_majority_has_its_counter() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = with_ttl(servers.urls(), secs(3)).build()?;
     let guard = locks.mutex("report").lock()?;
@@ -590,7 +590,7 @@ fn d7_a_node_whose_counter_is_ahead_is_healed_once_a_majority_has_that_counter()
 }
 
 #[test]
-fn d9_a_lock_that_is_healed_all_the_time_leaves_nothing_when_it_is_released() -> TestResult {
+fn d9_a_constantly_healed_lock_leaves_no_key_after_its_release() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = builder(servers.urls()).ttl(LONG).build()?;
     for round in 0..200 {

@@ -76,7 +76,7 @@ impl Scene {
 }
 
 #[test]
-fn h17_a_server_swapped_under_a_client_that_asks_it_is_silent_for_its_quarantine() -> TestResult {
+fn h17_a_server_swapped_under_an_active_client_is_quarantined() -> TestResult {
     needs!(Replicas);
     // A replica whose master cannot be reached says that, and refuses nothing else for being a replica.
     for (stale, replicates) in [("yes", true), ("no", false)] {
@@ -166,7 +166,7 @@ fn h17_a_group_swapped_between_two_looks_has_no_vote() -> TestResult {
 
 /// Its round is over by then, and nobody extends the lock.
 #[test]
-fn h17_a_straggler_that_meets_another_record_sets_its_key_all_the_same() -> TestResult {
+fn h17_a_late_acquire_with_an_old_record_still_sets_its_key() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     locks.mutex("another").lock()?.release()?;
     eventually("all have been used", || {

@@ -75,7 +75,7 @@ fn name(i: usize) -> String {
 }
 
 #[test]
-fn h6_a_lock_that_stands_on_a_bare_majority_is_spread_at_the_next_renewal() -> TestResult {
+fn h6_a_lock_on_a_bare_majority_is_extended_to_all_servers() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| {
         builder(urls).response_timeout(ms(250)).ttl(secs(6))
     });

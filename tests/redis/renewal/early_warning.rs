@@ -32,7 +32,7 @@ fn a_holder_without_extensions_is_warned_before_its_lock_is_lost() -> TestResult
 }
 
 #[test]
-fn a_loss_without_a_warning_is_told_to_who_waits_for_one_and_a_release_is_not() -> TestResult {
+fn a_loss_without_a_warning_reaches_warning_channels() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
     let guard = locks.mutex("report").lock()?;
     let expiring = guard.expiring();
@@ -49,7 +49,7 @@ fn a_loss_without_a_warning_is_told_to_who_waits_for_one_and_a_release_is_not() 
 }
 
 #[test]
-fn a_lock_that_was_handed_over_warns_nobody_while_servers_answer() -> TestResult {
+fn a_handed_over_lock_sends_no_warning_while_servers_answer() -> TestResult {
     let (_servers, locks) = start_connected(3, |urls| with_ttl(urls, secs(6)));
     let first = locks.mutex("report").lock()?;
     let waits = {

@@ -112,7 +112,7 @@ fn a_held_lock_is_renewed_for_longer_than_three_ttls() -> TestResult {
 }
 
 #[test]
-fn a_lock_without_renewal_ends_after_its_ttl_and_says_so_once() -> TestResult {
+fn a_lock_without_renewal_announces_its_end_once() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = short(&servers).renew(false).build()?;
     let began = Instant::now();
@@ -153,7 +153,7 @@ fn d3_a_key_deleted_on_a_majority_is_announced_as_gone_and_never_created_again()
 }
 
 #[test]
-fn d6_an_extension_of_removed_keys_leaves_none_and_touches_none_of_someone_else() -> TestResult {
+fn d6_an_extension_of_removed_keys_sets_none_and_spares_others() -> TestResult {
     for foreign in [false, true] {
         let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
         let guard = locks.mutex("report").lock()?;
@@ -176,7 +176,7 @@ fn d6_an_extension_of_removed_keys_leaves_none_and_touches_none_of_someone_else(
 }
 
 #[test]
-fn d4_a_lock_whose_nodes_all_died_expires_and_is_never_valid_again() -> TestResult {
+fn d4_a_lock_on_dead_nodes_expires_and_stays_invalid() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = short(&servers).build()?;
     let began = Instant::now();
@@ -197,7 +197,7 @@ fn d4_a_lock_whose_nodes_all_died_expires_and_is_never_valid_again() -> TestResu
 }
 
 #[test]
-fn d4_an_extension_confirmed_after_the_deadline_brings_nothing_back() -> TestResult {
+fn d4_an_extension_confirmed_after_the_deadline_revives_no_lock() -> TestResult {
     let (servers, proxies, locks) = start_behind_proxies(3, |urls| with_ttl(urls, secs(1)));
     let guard = lock_in_the_end(&locks, "report");
     let doors = Doors::of(&guard);
@@ -214,7 +214,7 @@ fn d4_an_extension_confirmed_after_the_deadline_brings_nothing_back() -> TestRes
 }
 
 #[test]
-fn d4_an_extension_asked_for_in_time_and_confirmed_too_late_brings_nothing_back() -> TestResult {
+fn d4_an_extension_sent_in_time_and_confirmed_late_revives_no_lock() -> TestResult {
     let (servers, proxies, locks) =
         start_behind_proxies(3, |urls| with_ttl(urls, secs(1)).renew(false));
     let guard = lock_in_the_end(&locks, "report");
@@ -237,7 +237,7 @@ fn d4_an_extension_asked_for_in_time_and_confirmed_too_late_brings_nothing_back(
 }
 
 #[test]
-fn a_loss_that_two_find_at_once_is_announced_once() -> TestResult {
+fn a_loss_found_by_two_threads_is_announced_once() -> TestResult {
     let (servers, proxies, locks) = start_behind_proxies(3, |urls| builder(urls).ttl(LONG));
     let guard = locks.mutex("report").lock()?;
     let doors = Doors::of(&guard);
@@ -329,7 +329,7 @@ fn d5_extending_lengthens_and_never_shortens() -> TestResult {
 }
 
 #[test]
-fn d5_a_renewal_does_not_shorten_what_an_extension_gave() -> TestResult {
+fn d5_a_renewal_does_not_shorten_an_extension() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = short(&servers).build()?;
     let guard = lock_in_the_end(&locks, "report");
@@ -348,7 +348,7 @@ fn d5_a_renewal_does_not_shorten_what_an_extension_gave() -> TestResult {
 }
 
 #[test]
-fn e1_d9_a_released_lock_is_never_reported_lost_however_renewals_and_releases_meet() -> TestResult {
+fn e1_d9_a_release_beside_a_renewal_is_never_a_reported_loss() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = with_ttl(servers.urls(), secs(3)).build()?;
     connect(&locks, 3);

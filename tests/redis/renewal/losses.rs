@@ -112,7 +112,7 @@ fn h10_every_report_of_a_loss_names_the_lock() -> TestResult {
 }
 
 #[test]
-fn h10_run_says_that_the_lock_was_taken_while_its_closure_ran() -> TestResult {
+fn h10_with_reports_a_loss_during_its_closure() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
     let steal = |_: &LockGuard| {
         set_all(&servers, "report", "somebody else");
@@ -135,7 +135,7 @@ fn h10_run_says_that_the_lock_was_taken_while_its_closure_ran() -> TestResult {
 
 /// One node has lost the key, another has somebody else's: the key of the third keeps others out.
 #[test]
-fn nobody_gets_a_lost_lock_before_its_user_has_let_go_of_it() -> TestResult {
+fn a_lost_lock_blocks_others_until_its_guard_is_dropped() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
     let others = manager(&servers);
     for finds in ["extend", "release"] {
@@ -184,7 +184,7 @@ fn a_lost_lock_leaves_the_waiting_lists() -> TestResult {
 
 /// One node of three may do without the key: it never granted the lock, or has lost it.
 #[test]
-fn h10_a_release_that_a_spare_node_does_not_know_is_no_loss() -> TestResult {
+fn h10_a_release_without_the_key_of_a_spare_node_is_no_loss() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
     for refuses in [false, true] {
         if refuses {

@@ -86,7 +86,7 @@ fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
 }
 
 #[test]
-fn f5_a_process_stopped_for_longer_than_the_ttl_is_told_by_its_first_call() -> TestResult {
+fn f5_a_process_stopped_beyond_the_ttl_finds_its_loss_at_once() -> TestResult {
     let servers = Servers::start(3)?;
     let mut child = child("renewal::process::child_that_is_stopped", &servers.urls());
     assert_eq!(child.hear(), "held");
@@ -134,7 +134,7 @@ fn child_that_is_stopped() {
 }
 
 #[test]
-fn f7_managers_that_are_gone_leave_no_thread_and_no_descriptor() -> TestResult {
+fn f7_dropped_managers_leave_no_thread_and_no_descriptor() -> TestResult {
     let servers = Servers::start(3)?;
     let mut urls = servers.urls();
     // One that is down and one that is paused, so that all kinds of ends are among them.
@@ -195,7 +195,7 @@ fn child_with_many_managers() {
 }
 
 #[test]
-fn a_manager_whose_last_handle_goes_in_a_callback_does_not_hang() -> TestResult {
+fn the_last_handle_of_a_manager_may_drop_in_a_callback() -> TestResult {
     let servers = Servers::start(3)?;
     let locks: LockManager = connected(builder(servers.urls()).ttl(LONG), 3);
     let guard = locks.mutex("report").lock()?;

@@ -46,7 +46,7 @@ impl Observer for Waiting {
 }
 
 #[test]
-fn a_shutdown_sends_all_releases_before_it_tells_anybody_of_a_loss() -> TestResult {
+fn a_shutdown_sends_all_releases_before_any_loss_is_announced() -> TestResult {
     const LOCKS: usize = 2_000;
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);

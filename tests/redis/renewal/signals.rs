@@ -54,7 +54,7 @@ fn the_guide_and_the_example_catch_signals_in_the_same_way() {
 }
 
 #[test]
-fn a_process_that_stops_as_the_guide_says_leaves_no_key_behind() -> TestResult {
+fn a_process_that_stops_by_the_guide_leaves_no_key() -> TestResult {
     let servers = Servers::start(3)?;
     for way in WAYS {
         let status = stop(&servers, way);
@@ -84,7 +84,7 @@ fn a_process_that_stops_beside_a_hung_server_leaves_no_key_on_the_others() -> Te
 }
 
 #[test]
-fn the_example_gives_its_lock_back_at_a_signal() -> TestResult {
+fn the_example_releases_its_lock_at_a_signal() -> TestResult {
     let servers = Servers::start(3)?;
     let mut child = child(
         "renewal::signals::child_that_is_the_example",

@@ -25,7 +25,7 @@ fn extended_beyond(end: Instant, locks: &LockManager, guards: &[LockGuard]) {
 }
 
 #[test]
-fn h21_no_lock_is_lost_whose_answers_take_three_response_timeouts() -> TestResult {
+fn h21_answers_after_three_response_timeouts_lose_no_lock() -> TestResult {
     let (count, ttl) = if long_tests() {
         (2_000, secs(10))
     } else {
@@ -77,7 +77,7 @@ fn h21_no_lock_is_lost_whose_answers_take_three_response_timeouts() -> TestResul
 }
 
 #[test]
-fn h21_an_extension_whose_caller_has_given_up_counts_when_a_majority_confirms_it() -> TestResult {
+fn h21_an_extension_counts_after_its_caller_has_timed_out() -> TestResult {
     let (_servers, proxies, locks) = start_behind_proxies(3, |urls| {
         builder(urls)
             .response_timeout(RESPONSE_TIMEOUT)
@@ -96,7 +96,7 @@ fn h21_an_extension_whose_caller_has_given_up_counts_when_a_majority_confirms_it
 }
 
 #[test]
-fn a_loss_that_answers_show_late_is_announced_when_they_come() -> TestResult {
+fn a_loss_shown_by_late_answers_is_announced_with_them() -> TestResult {
     let (servers, proxies, locks) = start_behind_proxies(3, |urls| {
         builder(urls).response_timeout(RESPONSE_TIMEOUT).ttl(LONG)
     });

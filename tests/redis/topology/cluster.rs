@@ -122,7 +122,7 @@ fn lock_writer(locks: &LockManager, name: &str) -> quorlock::WriteGuard {
 }
 
 #[test]
-fn a_lock_that_is_held_and_wanted_moves_with_its_slot_and_is_handed_over_there() -> TestResult {
+fn a_contended_lock_moves_with_its_slot_and_is_handed_over_there() -> TestResult {
     needs!(Clusters);
     let cluster = shared();
     let tag = Tag::at(cluster, 0, "moving");
@@ -152,7 +152,7 @@ fn a_lock_that_is_held_and_wanted_moves_with_its_slot_and_is_handed_over_there()
 }
 
 #[test]
-fn a_lock_whose_slot_is_being_migrated_is_neither_taken_nor_lost() -> TestResult {
+fn a_lock_in_a_migrating_slot_is_neither_granted_nor_lost() -> TestResult {
     needs!(Clusters);
     let cluster = shared();
     let tag = Tag::at(cluster, 1, "between");
@@ -197,7 +197,7 @@ fn b11_a_check_finds_that_a_slot_is_half_moved() -> TestResult {
 }
 
 #[test]
-fn a_slot_that_nobody_serves_is_an_error_of_its_own() -> TestResult {
+fn an_unserved_slot_has_its_own_error() -> TestResult {
     needs!(Clusters);
     let cluster = shared();
     let tag = Tag::at(cluster, 0, "hole");
@@ -215,7 +215,7 @@ fn a_slot_that_nobody_serves_is_an_error_of_its_own() -> TestResult {
 }
 
 #[test]
-fn a_slot_that_was_taken_without_its_keys_makes_no_second_holder() -> TestResult {
+fn a_slot_taken_without_its_keys_allows_no_second_holder() -> TestResult {
     needs!(Clusters);
     let cluster = shared();
     let tag = Tag::at(cluster, 2, "taken");
@@ -256,7 +256,7 @@ fn assert_nobody_gets(name: &str, managers: &[&LockManager]) {
 }
 
 #[test]
-fn a_promoted_replica_makes_no_second_holder_however_it_was_promoted() -> TestResult {
+fn a_promoted_replica_allows_no_second_holder() -> TestResult {
     needs!(Clusters);
     let cluster = Cluster::builder(3).replicas(1).start()?;
     let tags = [0, 1, 2].map(|it| Tag::at(&cluster, it, "report"));
@@ -357,7 +357,7 @@ fn a_contended_lock_has_one_holder_while_its_slot_moves() -> TestResult {
 }
 
 #[test]
-fn an_owner_that_is_cut_off_together_with_its_client_grants_nothing_that_counts() -> TestResult {
+fn grants_of_a_slot_owner_cut_off_with_its_client_do_not_count() -> TestResult {
     needs!(Clusters);
     let cluster = Cluster::builder(3).start()?;
     let tag = Tag::at(&cluster, 0, "report");
@@ -457,7 +457,7 @@ fn a_client_cut_off_with_an_old_owner_loses_its_lock_before_others_get_it() -> T
 
 /// A thousand slots stand alone, as two primaries have them in turn.
 #[test]
-fn h23_a_cluster_that_says_more_than_64_kib_of_its_slots_votes() -> TestResult {
+fn h23_a_cluster_with_a_slot_table_above_64_kib_votes() -> TestResult {
     needs!(Clusters);
     let servers = Servers::start_with(2, |it| it.arg("--cluster-enabled", "yes"))?;
     let port = servers[1].port().to_string();

@@ -369,7 +369,7 @@ fn clients_cut_off_with_the_old_primary_lose_their_lock_before_others_get_it() -
 
 /// The tests of such nodes once more, on servers of other makes, which are fetched.
 #[test]
-fn nodes_of_several_servers_do_as_well_on_redis_6_2_and_on_valkey() -> TestResult {
+fn nodes_of_several_servers_work_on_redis_6_2_and_valkey() -> TestResult {
     needs!(Sentinels);
     if !long_tests() {
         return Ok(());

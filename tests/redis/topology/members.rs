@@ -92,7 +92,7 @@ fn places_of(server: &FakeServer) -> String {
 
 /// The manager is in another process, whose resolver is ours.
 #[test]
-fn h23_a_member_whose_name_is_not_resolved_costs_its_own_answer_and_no_more() -> TestResult {
+fn h23_an_unresolved_member_costs_its_own_answer_only() -> TestResult {
     needs!(Sentinels);
     needs!(Clusters);
     needs!(SteppedClocks);
@@ -100,7 +100,7 @@ fn h23_a_member_whose_name_is_not_resolved_costs_its_own_answer_and_no_more() ->
     let (names, nodes) = (SlowNames::create(folder.path())?, Nodes::start()?);
     names.hang()?;
     let child = child_with(
-        "topology::members::child_whose_member_has_a_slow_name",
+        "topology::members::child_with_a_slow_member_name",
         &nodes.urls("slow"),
         names.environment(),
     );
@@ -110,7 +110,7 @@ fn h23_a_member_whose_name_is_not_resolved_costs_its_own_answer_and_no_more() ->
 
 #[test]
 #[ignore = "a process of another test"]
-fn child_whose_member_has_a_slow_name() {
+fn child_with_a_slow_member_name() {
     let Some(urls) = parent_urls() else { return };
     for url in urls {
         let locks = pinned(&url).build().unwrap();
@@ -144,7 +144,7 @@ fn one_member_of_three_that_names_a_wrong_server_changes_nothing() -> TestResult
 }
 
 #[test]
-fn members_that_disagree_name_no_primary_and_the_error_says_what_each_names() -> TestResult {
+fn disagreeing_members_name_no_primary_and_the_error_has_each() -> TestResult {
     needs!(Sentinels);
     let servers = devnodes::Servers::start(3)?;
     let ports = [0, 1, 2].map(|it: usize| servers[it].port());

@@ -39,7 +39,7 @@ pub(crate) fn vouched(builder: Builder) -> LockManager {
 }
 
 #[test]
-fn the_primary_among_replicas_is_found_wherever_it_stands_in_the_list() -> TestResult {
+fn the_primary_among_replicas_is_found_at_any_place_of_the_list() -> TestResult {
     needs!(Replicas);
     let group = Group::start(2)?;
     let [a, b, c] = [0, 1, 2].map(|it| group.servers[it].addr());
@@ -78,7 +78,7 @@ fn the_servers_of_a_node_share_a_login_and_a_database() -> TestResult {
 }
 
 #[test]
-fn a_primary_that_is_made_a_replica_under_its_clients_loses_them_to_the_new_one() -> TestResult {
+fn a_demoted_primary_loses_its_clients_to_the_new_one() -> TestResult {
     needs!(Replicas);
     let group = Group::start(1)?;
     let locks = one(&group);
@@ -94,7 +94,7 @@ fn a_primary_that_is_made_a_replica_under_its_clients_loses_them_to_the_new_one(
 }
 
 #[test]
-fn a_release_that_a_primary_refuses_or_never_confirms_is_brought_to_the_next_one() -> TestResult {
+fn an_unconfirmed_release_is_sent_to_the_next_primary() -> TestResult {
     needs!(Replicas);
     for refuses in [true, false] {
         let group = Group::start(1)?;
@@ -148,7 +148,7 @@ fn of_two_primaries_neither_counts_and_the_error_names_them() -> TestResult {
 }
 
 #[test]
-fn a_node_without_a_primary_costs_the_others_nothing_and_says_what_its_members_are() -> TestResult {
+fn a_node_without_a_primary_reports_its_members_and_costs_one_vote() -> TestResult {
     needs!(Replicas);
     let (group, singles) = (Group::start(1)?, Servers::start(2)?);
     group.servers[0].kill()?;

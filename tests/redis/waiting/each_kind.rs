@@ -12,7 +12,7 @@ use crate::support::*;
 use crate::waiting::lists::*;
 
 #[test]
-fn j3_k6_calls_of_any_kind_that_end_or_die_keep_nobody_out() -> TestResult {
+fn j3_k6_cancelled_and_dead_calls_of_any_kind_block_no_other() -> TestResult {
     let (servers, [holder, leaver, waiter]) = with_managers(far);
     let held = KINDS.map(|kind| (kind, kind.take(&holder, &servers)));
     let listed = |count| {
@@ -64,7 +64,7 @@ fn child_that_waits() {
 
 /// As where a leave command was lost with its connection. The call listens, as it has waited before.
 #[test]
-fn h28_j3_k6_what_a_gone_call_of_any_kind_is_handed_is_passed_on_at_once() -> TestResult {
+fn h28_j3_k6_a_hand_over_to_an_ended_call_is_passed_on_at_once() -> TestResult {
     let (servers, [holder, gone, other]) = with_managers(far);
     for kind in KINDS {
         let list = kind.list();
@@ -97,7 +97,7 @@ fn h28_j3_k6_what_a_gone_call_of_any_kind_is_handed_is_passed_on_at_once() -> Te
 
 /// Monitors subscribe to patterns.
 #[test]
-fn h3_the_dead_are_skipped_at_once_beside_a_subscriber_of_all_channels() -> TestResult {
+fn h3_dead_entries_are_skipped_beside_a_pattern_subscriber() -> TestResult {
     // Stand-ins know no PSUBSCRIBE either.
     needs!(CommandMonitor);
     let (servers, [holder, other]) = with_managers(far);
@@ -193,7 +193,7 @@ fn inspections(kind: Kind, locks: &LockManager) -> Result<Vec<Inspection>, Acqui
 }
 
 #[test]
-fn e5_all_that_gives_something_back_works_on_full_servers() -> TestResult {
+fn e5_releases_and_hand_overs_work_on_full_servers() -> TestResult {
     needs!(Settings);
     let (servers, [holder, gone, other]) = with_managers(far);
     let full = |is_full: bool| {

@@ -52,7 +52,7 @@ fn assert_in_order(
 }
 
 #[test]
-fn those_who_ask_all_the_time_do_not_get_in_before_those_who_came_first() {
+fn calls_that_poll_fast_do_not_overtake_earlier_calls() {
     let (servers, [holder, a, c]) = with_managers(near);
     let [b, d] = [(); 2].map(|()| connected(near(&servers).retry_delay(ms(1), ms(2)), 3));
     let queue = [(&a, "a"), (&b, "b"), (&c, "c"), (&d, "d")];
@@ -125,7 +125,7 @@ fn a_newcomer_is_refused_a_lock_that_was_handed_over_to_a_stopped_head() -> Test
 }
 
 #[test]
-fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult {
+fn a_head_stopped_during_its_turn_keeps_its_place() -> TestResult {
     let (servers, [first, third]) = with_managers(far);
     let second = on_all(&servers, near);
     let held = hold(&first, &servers, NAME);

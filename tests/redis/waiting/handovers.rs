@@ -28,7 +28,7 @@ fn is_handed_over(servers: &Servers, member: &str) -> bool {
 }
 
 #[test]
-fn who_gets_the_lock_by_asking_is_on_no_list_while_it_holds_it() -> TestResult {
+fn a_call_that_wins_by_asking_leaves_all_lists() -> TestResult {
     let (servers, [locks]) = with_managers(far);
     set_all(&servers, NAME, "foreign");
     let waiter = listed(&servers, 1, locks.mutex(NAME));
@@ -49,7 +49,7 @@ fn who_gets_the_lock_by_asking_is_on_no_list_while_it_holds_it() -> TestResult {
 }
 
 #[test]
-fn a_waiter_asks_again_when_the_keys_that_it_was_told_of_can_have_expired() -> TestResult {
+fn a_waiter_asks_again_when_the_reported_ttl_is_over() -> TestResult {
     let (servers, [locks]) = with_managers(keen);
     for server in &servers {
         set_px(server, NAME, "foreign", 1_500);
@@ -64,7 +64,7 @@ fn a_waiter_asks_again_when_the_keys_that_it_was_told_of_can_have_expired() -> T
 }
 
 #[test]
-fn h28_a_stopped_waiter_loses_what_it_was_handed_and_does_not_believe_in_it() -> TestResult {
+fn h28_a_stopped_waiter_does_not_trust_an_expired_hand_over() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, keen));
     let held = hold(&first, &servers, NAME);
@@ -95,7 +95,7 @@ fn h28_a_stopped_waiter_loses_what_it_was_handed_and_does_not_believe_in_it() ->
 }
 
 #[test]
-fn the_mark_is_kept_for_as_long_as_the_list_whoever_waits_besides() -> TestResult {
+fn the_mark_lives_as_long_as_the_list() -> TestResult {
     let (servers, [first, patient]) = with_managers(far);
     let brief = on_all(&servers, near);
     let held = hold(&first, &servers, NAME);
@@ -120,7 +120,7 @@ fn the_mark_is_kept_for_as_long_as_the_list_whoever_waits_besides() -> TestResul
 }
 
 #[test]
-fn a_call_that_leaves_takes_along_nothing_that_another_was_handed() -> TestResult {
+fn a_leaving_call_releases_no_hand_over_to_another() -> TestResult {
     for _ in 0..10 {
         let servers = Servers::start(3)?;
         let [first, second, third] = [(); 3].map(|()| on_all(&servers, far));
@@ -169,7 +169,7 @@ fn a_call_that_leaves_takes_along_nothing_that_another_was_handed() -> TestResul
 }
 
 #[test]
-fn the_last_of_a_list_leaves_nothing_if_it_is_dead() -> TestResult {
+fn a_dead_last_entry_leaves_no_list_and_no_mark() -> TestResult {
     let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
     let mut head = Contender::first_in_line(&servers, Manner::FAR);
@@ -185,7 +185,7 @@ fn the_last_of_a_list_leaves_nothing_if_it_is_dead() -> TestResult {
 }
 
 #[test]
-fn a_release_that_finds_no_key_tells_the_head_all_the_same() -> TestResult {
+fn a_release_without_a_key_still_sends_the_head_a_message() -> TestResult {
     let (servers, [first, second]) = with_managers(far);
     let held = hold(&first, &servers, NAME);
     let waiter = listed(&servers, 1, second.mutex(NAME));
@@ -200,7 +200,7 @@ fn a_release_that_finds_no_key_tells_the_head_all_the_same() -> TestResult {
 }
 
 #[test]
-fn a_waiter_whose_connections_were_cut_is_told_over_the_next_ones() -> TestResult {
+fn a_waiter_gets_messages_over_its_next_connections() -> TestResult {
     let (servers, [first, second]) = with_managers(far);
     let held = hold(&first, &servers, NAME);
     let waiter = listed(&servers, 1, second.mutex(NAME));
@@ -265,7 +265,7 @@ fn a_waiter_listens_before_it_is_on_a_list() -> TestResult {
 }
 
 #[test]
-fn a_waiter_that_gives_back_what_it_was_granted_is_on_the_list_there_too() -> TestResult {
+fn a_waiter_that_releases_a_grant_enters_that_list_too() -> TestResult {
     let (servers, [locks]) = with_managers(near);
     // One node grants it the lock, which is no majority.
     (0..2).for_each(|it| set(&servers[it], NAME, "foreign"));
@@ -288,7 +288,7 @@ fn a_waiter_that_gives_back_what_it_was_granted_is_on_the_list_there_too() -> Te
 }
 
 #[test]
-fn nobody_is_handed_anything_while_the_lock_is_held() -> TestResult {
+fn a_held_lock_is_handed_to_no_call() -> TestResult {
     let (servers, [first, second, third, fourth]) = with_managers(far);
     let held = hold(&first, &servers, NAME);
     let head = listed(&servers, 1, second.mutex(NAME));
@@ -360,7 +360,7 @@ fn eight_managers_hold_one_after_the_other_in_order_by_hand_overs() -> TestResul
 }
 
 #[test]
-fn h28_a_holder_that_is_killed_at_once_costs_the_next_a_first_life_and_no_ttl() -> TestResult {
+fn h28_a_holder_killed_after_its_hand_over_costs_a_second_and_no_ttl() -> TestResult {
     let (servers, [first, second]) = with_managers(near);
     for _ in 0..20 {
         let held = hold(&first, &servers, NAME);
@@ -393,7 +393,7 @@ fn h28_a_holder_that_is_killed_at_once_costs_the_next_a_first_life_and_no_ttl() 
 }
 
 #[test]
-fn h28_a_call_whose_connections_are_cut_under_a_hand_over_finds_its_lock_by_asking() -> TestResult {
+fn h28_a_call_disconnected_during_its_hand_over_wins_by_asking() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     let first = on_all(&servers, near);
@@ -418,7 +418,7 @@ fn h28_a_call_whose_connections_are_cut_under_a_hand_over_finds_its_lock_by_aski
 }
 
 #[test]
-fn a_holder_heals_its_lock_on_a_server_that_lost_it_while_several_wait_for_it() -> TestResult {
+fn a_holder_heals_its_lock_on_a_server_with_waiting_calls() -> TestResult {
     let servers = Servers::start(3)?;
     let holder = connected(with_ttl(servers.urls(), secs(3)), 3);
     let managers = repeat(5, || on_all(&servers, near));

@@ -25,7 +25,7 @@ fn a_waiter_does_not_wait_for_keys_that_a_majority_can_do_without() -> TestResul
 }
 
 #[test]
-fn a_wait_with_a_limit_ends_as_held_and_not_before_its_time() -> TestResult {
+fn a_limited_wait_ends_as_held_and_not_early() -> TestResult {
     let servers = Servers::start(3)?;
     let first = manager(&servers);
     // It asks so often that a busy machine finds the time for two attempts.
@@ -105,7 +105,7 @@ fn a_cancelled_wait_ends_also_in_the_middle_of_a_pause() -> TestResult {
 }
 
 #[test]
-fn shutting_down_ends_waits_and_loses_and_releases_what_is_held() -> TestResult {
+fn a_shutdown_ends_waits_and_loses_and_releases_held_locks() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (manager(&servers), manager(&servers));
     let held = first.mutex("held elsewhere").lock()?;
@@ -141,7 +141,7 @@ fn shutting_down_ends_waits_and_loses_and_releases_what_is_held() -> TestResult 
 }
 
 #[test]
-fn no_lock_that_was_won_during_the_shutdown_is_left_behind_or_goes_on_unnoticed() -> TestResult {
+fn a_lock_won_during_the_shutdown_is_released_and_announced() -> TestResult {
     let servers = Servers::start(3)?;
     for turn in 0..10 {
         let locks = manager(&servers);
@@ -181,7 +181,7 @@ fn no_lock_that_was_won_during_the_shutdown_is_left_behind_or_goes_on_unnoticed(
 }
 
 #[test]
-fn locks_that_are_being_renewed_during_the_shutdown_hear_of_it_as_well() -> TestResult {
+fn locks_in_renewal_during_a_shutdown_are_announced_as_lost() -> TestResult {
     let servers = Servers::start(3)?;
     for turn in 0..6 {
         let locks = with_ttl(servers.urls(), ms(900)).build()?;

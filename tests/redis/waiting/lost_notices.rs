@@ -29,7 +29,7 @@ fn a_waiter_gets_in(
 }
 
 #[test]
-fn a_waiter_whose_place_on_the_lists_is_lost_asks_again() -> TestResult {
+fn a_waiter_deleted_from_the_lists_asks_again() -> TestResult {
     let servers = Servers::start(3)?;
     for _ in 0..3 {
         a_waiter_gets_in(&servers, &servers.urls(), &servers.urls(), || {
@@ -42,7 +42,7 @@ fn a_waiter_whose_place_on_the_lists_is_lost_asks_again() -> TestResult {
 }
 
 #[test]
-fn a_place_that_was_lost_is_taken_again() -> TestResult {
+fn a_lost_list_entry_is_entered_again_with_its_place() -> TestResult {
     let (servers, [first, second]) = with_managers(near);
     let held = hold(&first, &servers, NAME);
     let waiter = listed(&servers, 1, second.mutex(NAME));
@@ -60,7 +60,7 @@ fn a_place_that_was_lost_is_taken_again() -> TestResult {
 }
 
 #[test]
-fn notices_that_were_sent_while_the_waiter_had_no_connection_are_made_up_for() -> TestResult {
+fn a_waiter_recovers_messages_missed_without_a_connection() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     a_waiter_gets_in(&servers, &servers.urls(), &urls, || {
@@ -85,7 +85,7 @@ fn notices_that_were_sent_while_the_waiter_had_no_connection_are_made_up_for() -
 }
 
 #[test]
-fn notices_that_come_late_do_no_harm() -> TestResult {
+fn late_messages_do_no_harm() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     let first = on_all(&servers, near);
@@ -110,7 +110,7 @@ fn notices_that_come_late_do_no_harm() -> TestResult {
 }
 
 #[test]
-fn notices_that_nobody_sent_let_nobody_in_and_cost_no_connection() -> TestResult {
+fn forged_messages_grant_nothing_and_cost_no_connection() -> TestResult {
     let (servers, [first, second, third]) = with_managers(far);
     let held = hold(&first, &servers, NAME);
     let other = hold(&second, &servers, "other");
@@ -158,7 +158,7 @@ fn notices_that_nobody_sent_let_nobody_in_and_cost_no_connection() -> TestResult
 
 /// One server, or whoever may publish there.
 #[test]
-fn h23_a_node_that_announces_without_end_is_answered_ever_more_rarely() -> TestResult {
+fn h23_repeated_messages_of_one_node_cause_ever_fewer_asks() -> TestResult {
     let (servers, [first, second]) = with_managers(far);
     let held = hold(&first, &servers, NAME);
     let waiter = listed(&servers, 1, second.mutex(NAME));
@@ -190,7 +190,7 @@ fn h23_a_node_that_announces_without_end_is_answered_ever_more_rarely() -> TestR
 }
 
 #[test]
-fn a_notice_that_is_too_large_costs_a_connection_at_most() -> TestResult {
+fn an_oversized_message_costs_one_connection_at_most() -> TestResult {
     let (servers, [first, second]) = with_managers(near);
     let held = hold(&first, &servers, NAME);
     let other = hold(&second, &servers, "other");
@@ -223,7 +223,7 @@ const RULES: [&str; 6] = [
 ];
 
 #[test]
-fn users_who_may_not_list_publish_or_subscribe_wait_by_asking_again() -> TestResult {
+fn users_without_list_publish_or_subscribe_rights_wait_by_polling() -> TestResult {
     needs!(AccessLists);
     let servers = Servers::start(3)?;
     for rules in RULES {
@@ -256,7 +256,7 @@ fn replace(server: &Server, key: &str, words: &[&str]) {
 }
 
 #[test]
-fn keys_of_another_type_in_the_place_of_lists_and_turns_keep_nobody_out_for_ever() -> TestResult {
+fn lists_and_marks_of_another_type_block_no_call_for_good() -> TestResult {
     let kinds: [&[&str]; 4] = [
         &["SET", "x"],
         &["LPUSH", "x"],

@@ -43,7 +43,7 @@ fn refuse(proxy: &Proxy) {
 }
 
 #[test]
-fn h4_calls_that_reach_a_minority_hold_a_free_lock_back_from_nobody() -> TestResult {
+fn h4_calls_on_a_minority_keep_no_free_lock_from_others() -> TestResult {
     // Refused at once, or never answered.
     for away in [refuse, |it: &Proxy| it.black_hole(true)] {
         let servers = Servers::start(3)?;
@@ -117,7 +117,7 @@ fn h4_a_call_that_reaches_a_minority_is_on_no_list_and_keeps_its_place() -> Test
 }
 
 #[test]
-fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
+fn h4_calls_on_a_minority_ask_behind_all_waiting_calls() -> TestResult {
     let (servers, [holder]) = with_managers(far);
     let healthy = on_all(&servers, near);
     let held = hold(&holder, &servers, NAME);

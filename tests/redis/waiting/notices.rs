@@ -10,7 +10,7 @@ use crate::waiting::contenders::{Contender, Manner};
 use crate::waiting::lists::*;
 
 #[test]
-fn a_waiter_in_another_manager_is_let_in_by_a_notice() -> TestResult {
+fn a_waiter_of_another_manager_gets_the_lock_by_a_message() -> TestResult {
     let (servers, [first, second]) = with_managers(far);
     let held = hold(&first, &servers, NAME);
 
@@ -32,7 +32,7 @@ fn a_waiter_in_another_manager_is_let_in_by_a_notice() -> TestResult {
 }
 
 #[test]
-fn what_the_nodes_keep_about_those_who_wait_has_a_form_and_an_end() -> TestResult {
+fn waiting_list_entries_have_a_fixed_form_and_expire() -> TestResult {
     let micros = || i64::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros()).unwrap();
     let servers = Servers::start(3)?;
     let managers = repeat(3, || on_all(&servers, far));
@@ -77,7 +77,7 @@ fn what_the_nodes_keep_about_those_who_wait_has_a_form_and_an_end() -> TestResul
 }
 
 #[test]
-fn only_the_head_of_the_list_is_told() -> TestResult {
+fn only_the_head_of_the_list_gets_a_message() -> TestResult {
     // With one node no call is granted a minority of votes, and no notice comes when it is given back.
     let servers = Servers::start(1)?;
     let managers = repeat(4, || on_all(&servers, far));
@@ -100,7 +100,7 @@ fn only_the_head_of_the_list_is_told() -> TestResult {
 }
 
 #[test]
-fn a_notice_comes_although_two_of_five_nodes_were_killed_paused_or_restarted() -> TestResult {
+fn messages_arrive_despite_two_failed_nodes_of_five() -> TestResult {
     type Fault = fn(&Server) -> Result<(), devnodes::Error>;
     let faults: [(&str, Fault); 3] = [
         ("kill", Server::kill),
@@ -132,7 +132,7 @@ fn a_notice_comes_although_two_of_five_nodes_were_killed_paused_or_restarted() -
 }
 
 #[test]
-fn a_waiter_that_came_when_two_of_five_nodes_were_down_is_told_by_the_others() -> TestResult {
+fn a_waiter_listed_on_three_of_five_nodes_gets_the_lock() -> TestResult {
     let servers = Servers::start(5)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));
     servers[0].kill()?;
@@ -168,7 +168,7 @@ fn a_waiter_gets_in_when_the_keys_of_a_killed_holder_expire() -> TestResult {
 }
 
 #[test]
-fn foreign_keys_that_are_deleted_or_expire_let_everybody_in_without_a_notice() -> TestResult {
+fn waiters_get_in_after_foreign_keys_end_without_a_message() -> TestResult {
     let servers = Servers::start(3)?;
     let managers = repeat(2, || on_all(&servers, near));
     for expire in [false, true] {
@@ -246,7 +246,7 @@ fn places(server: &Server) -> Option<usize> {
 }
 
 #[test]
-fn lock_after_lock_goes_through_many_managers_by_notices_alone() -> TestResult {
+fn locks_pass_through_many_managers_by_messages_alone() -> TestResult {
     let servers = Servers::start(3)?;
     let managers = repeat(4, || on_all(&servers, far));
     let names = ["report", "", "a}b{c", "\u{fc}n\u{ef}c\u{f6}de \r\n"];
@@ -269,7 +269,7 @@ fn lock_after_lock_goes_through_many_managers_by_notices_alone() -> TestResult {
 }
 
 #[test]
-fn a_first_call_that_waits_without_any_connection_is_told_too() -> TestResult {
+fn a_first_call_before_any_connection_gets_messages() -> TestResult {
     let servers = Servers::start(3)?;
     let first = on_all(&servers, far);
     let held = hold(&first, &servers, NAME);

@@ -30,7 +30,7 @@ fn kill_two(servers: &Servers) {
 }
 
 #[test]
-fn h8_calls_in_a_line_give_up_together_when_the_outage_outlasts_the_patience() -> TestResult {
+fn h8_queued_calls_give_up_together_at_the_outage_timeout() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = builder_with_timeout(&servers).build()?;
     set_all(&servers, "report", "foreign");
@@ -78,7 +78,7 @@ fn h8_a_call_that_begins_in_an_outage_beyond_its_timeout_makes_one_round() -> Te
 }
 
 #[test]
-fn h8_an_outage_that_single_tries_have_noticed_is_known_to_waiting_calls() -> TestResult {
+fn h8_an_outage_found_by_tries_counts_for_waiting_calls() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = builder_with_timeout(&servers).build()?;
     kill_two(&servers);
@@ -93,7 +93,7 @@ fn h8_an_outage_that_single_tries_have_noticed_is_known_to_waiting_calls() -> Te
 }
 
 #[test]
-fn h8_the_patience_counts_anew_once_a_majority_has_granted_or_refused_a_lock() -> TestResult {
+fn h8_the_outage_timeout_restarts_after_an_answer_of_a_majority() -> TestResult {
     for is_held in [false, true] {
         let servers = Servers::start(3)?;
         let locks = builder_with_timeout(&servers).build()?;

@@ -80,7 +80,7 @@ fn h5_more_calls_than_the_nodes_can_answer_in_time_wait_for_their_turn() -> Test
 /// The servers hand all of them over at the same time, and each needs a first extension within a second: more than a busy
 /// machine may give it.
 #[test]
-fn h5_many_locks_that_are_freed_at_once_go_to_all_who_wait_for_them() -> TestResult {
+fn h5_many_locks_released_at_once_reach_all_waiting_calls() -> TestResult {
     const LOCKS: usize = 500;
     let servers = Servers::start(3)?;
     let (locks, proxies) = behind_lines(&servers);
@@ -122,7 +122,7 @@ fn h5_many_locks_that_are_freed_at_once_go_to_all_who_wait_for_them() -> TestRes
 
 /// What the others would be given, and would have to give back, keeps servers busy that have just caught up.
 #[test]
-fn h5_while_no_majority_can_be_asked_nobody_is() -> TestResult {
+fn h5_without_a_reachable_majority_no_server_is_asked() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(impatient(servers.urls()), 3);
     servers[0].pause()?;
@@ -319,7 +319,7 @@ fn beside(managers: [&LockManager; 2], locks: usize) -> [usize; 2] {
 
 /// A manager that was near lets four rounds be under way after answers that never came, and is further away from then on.
 #[test]
-fn h20_a_manager_whose_round_trips_become_longer_does_as_well_as_a_new_one() -> TestResult {
+fn h20_a_manager_adapts_to_longer_round_trips_as_a_new_one() -> TestResult {
     if !long_tests() {
         return Ok(());
     }

@@ -33,7 +33,7 @@ fn line_up(
 }
 
 #[test]
-fn k6_waiting_calls_are_told_in_turn_also_where_two_permits_come_back_at_once() -> TestResult {
+fn k6_two_permits_released_at_once_reach_the_first_two_calls() -> TestResult {
     let (servers, [holder, waiters @ ..]) = with_managers::<4>(far);
     let held = hold_both(&servers, &holder);
     let mut waiting = line_up(&servers, &waiters);
@@ -52,7 +52,7 @@ fn k6_waiting_calls_are_told_in_turn_also_where_two_permits_come_back_at_once() 
 }
 
 #[test]
-fn who_finds_free_slots_hands_them_to_the_calls_that_began_earlier() -> TestResult {
+fn a_call_that_finds_free_slots_hands_them_to_earlier_calls() -> TestResult {
     let (servers, [third, waiters @ ..]) = with_managers::<3>(far);
     (0..2).for_each(|slot| set_all(&servers, &slot_key(slot), "foreign"));
     let waiting = line_up(&servers, &waiters);
@@ -69,7 +69,7 @@ fn who_finds_free_slots_hands_them_to_the_calls_that_began_earlier() -> TestResu
 }
 
 #[test]
-fn each_earlier_call_has_one_free_slot_and_the_others_are_for_whoever_asks() -> TestResult {
+fn free_slots_beyond_one_per_earlier_call_go_to_the_caller() -> TestResult {
     let (servers, [locks]) = with_managers(far);
     // One that began before all others, and one that will begin after them. They poll, and do not come.
     let owners = ["0123456789abcdef", "0123456789abcdee"].map(|it| it.repeat(2));
@@ -110,7 +110,7 @@ fn each_earlier_call_has_one_free_slot_and_the_others_are_for_whoever_asks() -> 
 /// RACE: T1, a call, asks and wins a slot that the servers have handed over to it; T2, its connections, bring the messages about that
 /// after the answers.
 #[test]
-fn k6_a_permit_stays_when_its_call_reads_late_that_the_slot_was_handed_over_to_it() -> TestResult {
+fn k6_a_late_hand_over_message_releases_no_held_permit() -> TestResult {
     let (servers, [holder, waiter]) = with_managers(far);
     let [held, other] = hold_both(&servers, &holder);
     let waiting = wait_for(waiter.semaphore(NAME, 2));

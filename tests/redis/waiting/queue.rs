@@ -40,7 +40,7 @@ fn threads_of_one_manager_get_the_lock_in_the_order_they_came() -> TestResult {
 }
 
 #[test]
-fn while_a_guard_is_held_those_who_wait_in_its_manager_ask_no_node() -> TestResult {
+fn calls_behind_a_guard_of_their_manager_ask_no_node() -> TestResult {
     let servers = Servers::start(3)?;
     // A call that asked at all would ask again at once.
     let locks = connected(near(&servers).retry_delay(ms(1), ms(1)), 3);
@@ -94,7 +94,7 @@ fn a_hand_over_to_the_next_thread_is_one_release_on_each_node() -> TestResult {
 }
 
 #[test]
-fn a_lock_that_nobody_waits_for_is_released_without_a_hand_over() -> TestResult {
+fn a_lock_without_waiting_calls_is_released_without_a_hand_over() -> TestResult {
     let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
     let other = hold(&locks, &servers, "other");
@@ -113,7 +113,7 @@ fn a_lock_that_nobody_waits_for_is_released_without_a_hand_over() -> TestResult 
 }
 
 #[test]
-fn a_lock_that_is_handed_over_is_the_next_one_s_own_in_all_respects() -> TestResult {
+fn a_handed_over_lock_has_the_options_of_its_new_call() -> TestResult {
     let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
     let lock = locks.mutex(NAME).ttl(secs(300)).renew(false);
@@ -160,7 +160,7 @@ impl Section {
 }
 
 #[test]
-fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing() -> TestResult {
+fn threads_of_several_managers_get_the_lock_once_each() -> TestResult {
     let servers = Servers::start(3)?;
     let managers = repeat(3, || on_all(&servers, near));
     let section = Arc::new(Section::default());
@@ -193,7 +193,7 @@ fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing() -> Tes
 }
 
 #[test]
-fn those_who_leave_the_middle_of_the_queue_disturb_nobody() -> TestResult {
+fn calls_that_leave_the_queue_keep_the_order_of_the_others() -> TestResult {
     let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
     let (order, cancel) = (Order::default(), CancelHandle::new());
@@ -222,7 +222,7 @@ fn those_who_leave_the_middle_of_the_queue_disturb_nobody() -> TestResult {
 }
 
 #[test]
-fn when_the_first_in_the_queue_is_cancelled_the_next_one_takes_its_place() -> TestResult {
+fn a_cancelled_first_call_is_replaced_by_the_next() -> TestResult {
     let (servers, [elsewhere, locks]) = with_managers(far);
     let held = hold(&elsewhere, &servers, NAME);
     let cancel = CancelHandle::new();
@@ -245,7 +245,7 @@ fn when_the_first_in_the_queue_is_cancelled_the_next_one_takes_its_place() -> Te
 }
 
 #[test]
-fn a_single_try_does_not_stand_in_the_queue() -> TestResult {
+fn a_single_try_skips_the_queue() -> TestResult {
     let (servers, [elsewhere, locks]) = with_managers(far);
     for holder in [&locks, &elsewhere] {
         let held = hold(holder, &servers, NAME);
@@ -271,7 +271,7 @@ fn a_single_try_does_not_stand_in_the_queue() -> TestResult {
 }
 
 #[test]
-fn a_guard_whose_lock_has_run_out_keeps_nobody_of_its_manager_out() -> TestResult {
+fn an_expired_guard_blocks_no_call_of_its_manager() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(with_ttl(servers.urls(), secs(4)), 3);
     let held = locks.mutex(NAME).renew(false).try_lock_for(PATIENCE)?;
@@ -295,7 +295,7 @@ fn a_guard_whose_lock_has_run_out_keeps_nobody_of_its_manager_out() -> TestResul
 }
 
 #[test]
-fn a_guard_whose_keys_are_gone_keeps_nobody_of_its_manager_out() -> TestResult {
+fn a_lost_guard_blocks_no_call_of_its_manager() -> TestResult {
     let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
     let waiter = queue(&locks);
@@ -364,7 +364,7 @@ fn every_end_of_a_guard_hands_the_lock_over() -> TestResult {
 }
 
 #[test]
-fn a_wait_that_is_cancelled_during_its_hand_over_keeps_nobody_out() -> TestResult {
+fn a_wait_cancelled_during_its_hand_over_blocks_no_call() -> TestResult {
     let (servers, [locks]) = with_managers(far);
     for turn in 0..60 {
         let held = locks.mutex(NAME).try_lock_for(PATIENCE)?;

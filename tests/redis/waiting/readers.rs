@@ -26,7 +26,7 @@ fn queue_writer(locks: &LockManager) -> JoinHandle<Result<WriteGuard, AcquireErr
 }
 
 #[test]
-fn a_writer_waits_for_every_reader_and_they_for_it() -> TestResult {
+fn writers_and_readers_wait_for_each_other() -> TestResult {
     let (servers, [one, two, three]) = with_managers(far);
     let (first, second) = (read(&one, &servers, NAME), read(&two, &servers, NAME));
 
@@ -69,7 +69,7 @@ fn a_writer_comes_when_the_entry_of_a_reader_that_is_gone_ends() -> TestResult {
 
 /// Readers of four managers, two of each.
 #[test]
-fn i8_readers_behind_a_writer_go_in_together() -> TestResult {
+fn i8_readers_behind_a_writer_get_the_lock_together() -> TestResult {
     let servers = Servers::start(3)?;
     let managers = repeat(4, || on_all(&servers, far));
     let writer = hold(&managers[0], &servers, NAME);
@@ -136,7 +136,7 @@ fn a_waiting_writer_keeps_later_readers_out_and_is_before_them() -> TestResult {
 
 /// Also where another program has made the lock last for ever.
 #[test]
-fn i8_readers_behind_a_writer_that_gives_up_are_let_in() -> TestResult {
+fn i8_readers_behind_a_leaving_writer_get_the_lock() -> TestResult {
     for is_without_end in [false, true] {
         let (servers, [one, two, three]) = with_managers(far);
         let first = read(&one, &servers, NAME);
@@ -165,7 +165,7 @@ fn i8_readers_behind_a_writer_that_gives_up_are_let_in() -> TestResult {
 }
 
 #[test]
-fn i8_a_dead_writer_in_line_keeps_no_reader_out() -> TestResult {
+fn i8_a_dead_writer_on_the_list_blocks_no_reader() -> TestResult {
     let (servers, [one, two]) = with_managers(far);
     let first = read(&one, &servers, NAME);
     // One that was notified over its connection, and one that polls.
@@ -192,7 +192,7 @@ fn i8_a_dead_writer_in_line_keeps_no_reader_out() -> TestResult {
 
 /// As where its connections were cut when it gave up, for longer than its leave command is kept.
 #[test]
-fn i8_a_writer_that_is_gone_keeps_no_reader_out_although_its_process_listens() -> TestResult {
+fn i8_an_ended_writer_of_a_live_process_blocks_no_reader() -> TestResult {
     let (servers, [one, two, three]) = with_managers(far);
     let first = read(&one, &servers, NAME);
     let cancel = CancelHandle::new();
@@ -218,7 +218,7 @@ fn i8_a_writer_that_is_gone_keeps_no_reader_out_although_its_process_listens() -
 
 /// Its manager has another call that waits.
 #[test]
-fn i8_a_writer_that_was_cut_off_when_it_gave_up_refuses_no_reader_later() -> TestResult {
+fn i8_a_writer_that_left_while_cut_off_blocks_no_reader() -> TestResult {
     if !long_tests() {
         return Ok(());
     }
@@ -387,7 +387,7 @@ fn child_that_reads_in_a_loop() {
 
 /// A server that refused it has it in its list, and gets the entry by an extension before it hands the lock over.
 #[test]
-fn h22_a_reader_that_is_handed_what_it_has_loses_no_time_there() -> TestResult {
+fn h22_a_hand_over_to_a_reader_shortens_no_entry_it_has() -> TestResult {
     let (servers, [one, two]) = with_managers(near);
     let last = &servers[2];
     set_px(last, NAME, "another's", 600_000);

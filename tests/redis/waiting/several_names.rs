@@ -13,7 +13,7 @@ use crate::support::*;
 use crate::waiting::lists::*;
 
 #[test]
-fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
+fn a_call_for_several_names_waits_in_the_list_of_its_refused_name() -> TestResult {
     let (servers, [holder, waiter]) = with_managers(far);
     let held = NAMES.map(|it| hold(&holder, &servers, it));
 
@@ -37,7 +37,7 @@ fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
 }
 
 #[test]
-fn a_release_of_several_names_offers_each_to_whoever_waits_for_it() -> TestResult {
+fn a_release_of_several_names_hands_each_to_its_first_waiter() -> TestResult {
     let (servers, [holder]) = with_managers(far);
     let others = NAMES.map(|_| on_all(&servers, far));
     let held = holder.multi_lock(NAMES).lock()?;
@@ -118,7 +118,7 @@ fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> 
 }
 
 #[test]
-fn a_free_name_is_offered_when_the_call_that_comes_next_cannot_have_them_all() -> TestResult {
+fn a_free_name_is_handed_over_if_the_next_call_cannot_get_all() -> TestResult {
     let (servers, [locks, early, late]) = with_managers(far);
     let held = locks.multi_lock(["a", "b"]).lock()?;
     wait_until_everywhere(&servers, &["a", "b"]);

@@ -101,7 +101,7 @@ fn gets_in_between(looping: &[&LockManager], waiting: &LockManager) {
 }
 
 #[test]
-fn h3_a_process_that_cannot_be_told_gets_its_turns() -> TestResult {
+fn h3_a_process_without_messages_gets_its_turns() -> TestResult {
     needs!(AccessLists);
     let (servers, [first, second]) = with_managers(near);
     // May not use channels, as every new user of Redis 7; or may not subscribe. Two managers loop, or two threads of one.
@@ -117,7 +117,7 @@ fn h3_a_process_that_cannot_be_told_gets_its_turns() -> TestResult {
 }
 
 #[test]
-fn h3_a_process_that_speaks_the_older_protocol_gets_its_turns() -> TestResult {
+fn h3_a_process_with_resp2_gets_its_turns() -> TestResult {
     needs!(OldProtocol);
     let servers = Servers::start_with(3, without_hello)?;
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
@@ -127,7 +127,7 @@ fn h3_a_process_that_speaks_the_older_protocol_gets_its_turns() -> TestResult {
 }
 
 #[test]
-fn h3_a_hand_over_gives_way_to_an_earlier_call_without_notices_only() -> TestResult {
+fn h3_a_local_hand_over_yields_only_to_earlier_polling_calls() -> TestResult {
     for earlier in [true, false] {
         let servers = Servers::start(3)?;
         let locks = on_all(&servers, near);
@@ -160,7 +160,7 @@ fn h3_a_hand_over_gives_way_to_an_earlier_call_without_notices_only() -> TestRes
 }
 
 #[test]
-fn h3_who_cannot_be_told_has_a_turn_and_is_struck_if_it_does_not_come() -> TestResult {
+fn h3_a_polling_call_gets_a_turn_and_is_removed_if_it_misses_it() -> TestResult {
     let (servers, [locks, other]) = with_managers(near);
     let held = hold(&locks, &servers, NAME);
     for server in &servers {
@@ -177,7 +177,7 @@ fn h3_who_cannot_be_told_has_a_turn_and_is_struck_if_it_does_not_come() -> TestR
 }
 
 #[test]
-fn h3_a_holder_who_may_not_publish_leaves_the_lock_to_those_who_wait() -> TestResult {
+fn h3_a_holder_without_publish_rights_leaves_the_lock_to_waiters() -> TestResult {
     needs!(AccessLists);
     let servers = Servers::start(3)?;
     let urls = log_in_as(&servers, "~* &* +@all -publish");
@@ -189,7 +189,7 @@ fn h3_a_holder_who_may_not_publish_leaves_the_lock_to_those_who_wait() -> TestRe
 }
 
 #[test]
-fn h3_a_call_gets_in_before_those_who_began_later_and_not_before_those_who_waited() -> TestResult {
+fn h3_a_call_precedes_later_calls_and_not_earlier_waiting_ones() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, near);
     let text_at = |key: &str| String::from_utf8(servers[0].get(key).unwrap()).unwrap();
@@ -227,7 +227,7 @@ fn h3_a_call_gets_in_before_those_who_began_later_and_not_before_those_who_waite
 }
 
 #[test]
-fn a_call_that_hands_a_lock_over_leaves_nothing_of_itself_behind() -> TestResult {
+fn a_call_that_hands_a_lock_over_leaves_no_entry() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, near);
     put_waiter(&servers[0], &deaf(micros() - 60_000_000));
@@ -243,7 +243,7 @@ fn a_call_that_hands_a_lock_over_leaves_nothing_of_itself_behind() -> TestResult
 }
 
 #[test]
-fn h3_the_dead_are_struck_from_a_list_at_once_and_the_next_who_lives_is_told() -> TestResult {
+fn h3_dead_entries_are_removed_and_the_next_live_call_gets_the_lock() -> TestResult {
     let (servers, [first, second]) = with_managers(far);
     let held = hold(&first, &servers, NAME);
     let waiter = listed(&servers, 1, second.mutex(NAME));
@@ -263,7 +263,7 @@ fn h3_the_dead_are_struck_from_a_list_at_once_and_the_next_who_lives_is_told() -
 }
 
 #[test]
-fn h3_nobody_gets_in_while_more_of_the_dead_are_struck_than_one_run_can() -> TestResult {
+fn h3_no_newcomer_gets_in_while_dead_entries_are_removed() -> TestResult {
     let servers = Servers::start(1)?;
     let (newcomer, second) = (on_all(&servers, near), on_all(&servers, far));
     set(&servers[0], NAME, "foreign");
@@ -290,7 +290,7 @@ fn h3_nobody_gets_in_while_more_of_the_dead_are_struck_than_one_run_can() -> Tes
 }
 
 #[test]
-fn h3_no_turn_is_kept_without_an_end() -> TestResult {
+fn h3_no_mark_is_kept_without_expiry() -> TestResult {
     let (servers, [locks]) = with_managers(near);
     set_px(&servers[0], &list(NAME), "no list", LIFE_MS);
     (1..3).for_each(|it| set(&servers[it], NAME, "foreign"));
@@ -305,7 +305,7 @@ fn h3_no_turn_is_kept_without_an_end() -> TestResult {
 }
 
 #[test]
-fn h3_a_release_whose_script_was_forgotten_tells_the_call_whose_acquire_went_along() -> TestResult {
+fn h3_a_release_sent_again_with_its_source_wakes_the_next_call() -> TestResult {
     let servers = Servers::start(1)?;
     let (locks, other) = (on_all(&servers, far), on_all(&servers, far));
     let held = hold(&locks, &servers, NAME);
@@ -324,7 +324,7 @@ fn h3_a_release_whose_script_was_forgotten_tells_the_call_whose_acquire_went_alo
 }
 
 #[test]
-fn h3_a_farewell_whose_script_was_forgotten_strikes_no_later_call() -> TestResult {
+fn h3_a_leave_sent_again_with_its_source_removes_no_later_call() -> TestResult {
     let servers = Servers::start(1)?;
     let [holder, locks, other] = [(); 3].map(|()| on_all(&servers, far));
     let held = hold(&holder, &servers, NAME);

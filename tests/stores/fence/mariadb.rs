@@ -196,7 +196,7 @@ fn wait_until_blocked(mariadb: &MariaDb, process: i64) {
 }
 
 #[test]
-fn f9_a_mariadb_registration_waits_for_an_open_transaction_and_then_sees_its_token() {
+fn f9_a_mariadb_registration_waits_for_open_transactions() {
     let Some(mariadb) = server() else { return };
     for level in ["READ COMMITTED", "REPEATABLE READ"] {
         for waits_with_larger in [true, false] {
@@ -261,7 +261,7 @@ fn f9_a_mariadb_holder_that_slept_before_its_registration_is_rejected() {
 
 /// Must fail to protect: the trap of the page.
 #[test]
-fn f9_a_plain_select_in_a_mariadb_transaction_finds_a_stale_holder_fresh() {
+fn f9_a_plain_select_in_mariadb_does_not_detect_a_stale_holder() {
     let Some(mariadb) = server() else { return };
     let store = mariadb.fenced(false);
     let (mut first, mut second) = (store.holder(), store.holder());
@@ -286,7 +286,7 @@ fn f9_a_plain_select_in_a_mariadb_transaction_finds_a_stale_holder_fresh() {
 }
 
 #[test]
-fn f9_the_timeout_of_the_page_ends_a_mariadb_holder_asleep_in_a_transaction() {
+fn f9_the_timeout_of_the_page_ends_a_sleeping_mariadb_holder() {
     let Some(mariadb) = server() else { return };
     let store = mariadb.fenced(false);
     let (mut first, mut second) = (store.holder(), store.holder());
@@ -310,7 +310,7 @@ fn f9_the_timeout_of_the_page_ends_a_mariadb_holder_asleep_in_a_transaction() {
 
 /// The trap of the page: the same holder's second registration changes as many rows as a stale one's.
 #[test]
-fn f9_affected_rows_of_mariadb_do_not_tell_a_stale_holder() {
+fn f9_affected_rows_of_mariadb_do_not_reveal_a_stale_holder() {
     let Some(mariadb) = server() else { return };
     let store = mariadb.fenced(true);
     let mut holder = store.holder();

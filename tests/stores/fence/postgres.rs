@@ -174,7 +174,7 @@ fn wait_until_blocked(postgres: &Postgres, process: i64) {
 
 /// A larger token or a smaller one, which waits until the transaction of another holder ends.
 #[test]
-fn f9_a_postgres_registration_waits_for_an_open_transaction_and_then_sees_its_token() {
+fn f9_a_postgres_registration_waits_for_open_transactions() {
     let Some(postgres) = server() else { return };
     for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"] {
         for waits_with_larger in [true, false] {
@@ -241,7 +241,7 @@ fn f9_a_postgres_holder_that_slept_before_its_registration_is_rejected() {
 }
 
 #[test]
-fn f9_the_timeout_of_the_page_ends_a_postgres_holder_asleep_in_a_transaction() {
+fn f9_the_timeout_of_the_page_ends_a_sleeping_postgres_holder() {
     let Some(postgres) = server() else { return };
     let store = postgres.fenced(false);
     let (mut first, mut second) = (store.holder(), store.holder());

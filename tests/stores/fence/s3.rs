@@ -167,7 +167,7 @@ mod with_conflicts {
 }
 
 #[test]
-fn f9_a_write_to_s3_whose_answer_was_lost_is_found_by_reading_again() {
+fn f9_a_write_to_s3_with_a_lost_answer_is_found_by_a_read() {
     let store = S3::start(Fault::LosesAnswers);
     let mut session = store.connect();
     let (ours, next) = (next_token(), next_token());
@@ -215,7 +215,7 @@ fn f9_a_token_in_the_content_of_an_object_stops_a_stale_holder() {
 
 /// Must fail to protect: an ETag of the content is the same as before the successor registered.
 #[test]
-fn f9_a_token_in_the_metadata_of_an_object_falls_and_stops_nobody() {
+fn f9_a_token_in_object_metadata_rejects_no_stale_holder() {
     let (status, token) = put_by_a_stale_holder(false);
     assert_eq!((&*status, token.as_deref()), ("200", Some("33")));
 }

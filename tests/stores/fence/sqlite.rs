@@ -94,7 +94,7 @@ mod own_row {
 }
 
 #[test]
-fn f9_a_holder_asleep_in_a_sqlite_transaction_shuts_others_out_and_loses_nothing() {
+fn f9_a_sleeping_holder_in_a_sqlite_transaction_excludes_others() {
     let store = Sqlite::new().fenced(false);
     let (mut first, mut second) = (store.holder(), store.holder());
     let (ours, next) = (next_token(), next_token());

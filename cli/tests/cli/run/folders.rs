@@ -71,7 +71,7 @@ fn a_folder_that_the_command_fills_makes_no_held_lock_lost() -> TestResult {
 }
 
 #[test]
-fn check_cannot_tell_where_the_command_has_removed_or_emptied_the_file() -> TestResult {
+fn check_fails_without_a_readable_lease_file() -> TestResult {
     let servers = Servers::start(3)?;
     let folder = tempfile::tempdir()?;
     for spoil in [
@@ -132,7 +132,7 @@ fn a_limit_on_the_size_of_files_is_an_error_before_the_wait_and_no_signal() -> T
 
 /// The helper finds no file if quorlock has failed before it could open the gate.
 #[test]
-fn a_helper_without_a_file_ends_without_a_word() -> TestResult {
+fn a_start_helper_without_a_lease_file_ends_silently() -> TestResult {
     let folder = tempfile::tempdir()?;
     let output = bare()
         .args(["__start", "true"])

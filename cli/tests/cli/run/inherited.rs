@@ -52,7 +52,7 @@ fn each_signal_that_the_starter_ignores_is_ignored_by_the_command() -> TestResul
 }
 
 #[test]
-fn a_command_whose_starter_ignores_pipe_has_the_same_statuses_and_arguments() -> TestResult {
+fn an_ignored_sigpipe_changes_no_status_or_argument_of_a_command() -> TestResult {
     let servers = Servers::start(3)?;
     for (args, status, said) in [
         (&["--", "printf", "%s|", "a  b", "", "'"][..], 0, "a  b||'|"),
@@ -78,7 +78,7 @@ fn a_command_whose_starter_ignores_pipe_has_the_same_statuses_and_arguments() ->
 
 /// As for any program that ignores it: an error of the write.
 #[test]
-fn a_closed_stdout_is_no_signal_for_a_hold_whose_starter_ignores_pipe() -> TestResult {
+fn a_closed_stdout_is_an_error_for_a_hold_that_ignores_sigpipe() -> TestResult {
     let servers = Servers::start(3)?;
     let (reader, writer) = std::io::pipe()?;
     drop(reader);
@@ -97,7 +97,7 @@ fn a_closed_stdout_is_no_signal_for_a_hold_whose_starter_ignores_pipe() -> TestR
 }
 
 #[test]
-fn ids_of_ours_in_variables_of_service_managers_become_those_of_the_command() -> TestResult {
+fn process_ids_in_service_manager_variables_become_the_commands() -> TestResult {
     let servers = Servers::start(3)?;
     let starter = "LISTEN_PID=$$ WATCHDOG_PID=$$ SYSTEMD_EXEC_PID=$$ OTHER_PID=$$; \
                    export LISTEN_PID WATCHDOG_PID SYSTEMD_EXEC_PID OTHER_PID; exec \"$0\" \"$@\"";
@@ -131,7 +131,7 @@ fn ids_of_ours_in_variables_of_service_managers_become_those_of_the_command() ->
 }
 
 #[test]
-fn a_shell_that_runs_nothing_is_replaced_by_that_of_the_system() -> TestResult {
+fn an_unusable_shell_variable_is_replaced_by_the_system_shell() -> TestResult {
     let servers = Servers::start(3)?;
     for shell in [
         "",

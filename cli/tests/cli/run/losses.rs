@@ -22,8 +22,7 @@ fn start(servers: &Servers, beats: &Beats) -> Running {
 /// Three of five are killed just after an extension. Every majority has one of them, so nobody's validity ends later than a
 /// ttl after that.
 #[test]
-fn all_generations_are_gone_before_the_validity_ends_when_three_of_five_servers_die() -> TestResult
-{
+fn all_child_processes_end_before_the_lease_when_a_majority_dies() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(5)?;
         let beats = Beats::new();
@@ -55,7 +54,7 @@ fn all_generations_are_gone_before_the_validity_ends_when_three_of_five_servers_
 }
 
 #[test]
-fn all_are_gone_before_the_next_holder_when_quorlock_is_killed() -> TestResult {
+fn a_killed_quorlock_has_no_process_left_before_the_next_holder() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
         let (beats, locks) = (Beats::new(), others(&servers));
@@ -84,7 +83,7 @@ fn all_are_gone_before_the_next_holder_when_quorlock_is_killed() -> TestResult {
 
 /// One server never had the lock, and another has lost it: only the key on the third keeps others out.
 #[test]
-fn all_are_gone_before_the_next_holder_when_a_majority_has_no_key() -> TestResult {
+fn all_processes_end_before_the_next_holder_after_removed_keys() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
         let (beats, locks) = (Beats::new(), others(&servers));
@@ -100,8 +99,7 @@ fn all_are_gone_before_the_next_holder_when_a_majority_has_no_key() -> TestResul
 }
 
 #[test]
-fn all_are_gone_before_the_next_holder_when_quorlock_is_stopped_and_it_says_so_when_it_goes_on()
--> TestResult {
+fn a_stopped_quorlock_has_no_process_left_before_the_next_holder() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
         let (beats, locks) = (Beats::new(), others(&servers));
@@ -121,7 +119,7 @@ fn all_are_gone_before_the_next_holder_when_quorlock_is_stopped_and_it_says_so_w
 }
 
 #[test]
-fn a_guardian_that_was_killed_is_replaced_and_the_second_one_watches_as_well() -> TestResult {
+fn a_killed_guardian_is_replaced_and_the_second_one_works() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
         let (beats, locks) = (Beats::new(), others(&servers));
@@ -241,7 +239,7 @@ fn a_command_has_the_time_between_term_and_kill_and_check_sees_the_loss_come() -
 }
 
 #[test]
-fn a_lock_that_was_taken_away_ends_the_command_and_check_knows() -> TestResult {
+fn a_removed_lock_ends_the_command_and_its_check() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
         // Without another program, which would have to be started in time.
@@ -307,7 +305,7 @@ fn a_loss_that_the_release_finds_is_a_loss() -> TestResult {
 }
 
 #[test]
-fn check_hears_of_extensions() -> TestResult {
+fn check_sees_extensions() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
         // When the file says another time, `check` says that the lock is held for longer than it was at the beginning.

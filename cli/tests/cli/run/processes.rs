@@ -124,7 +124,7 @@ fn a_signal_to_the_unit_to_quorlock_or_to_its_processes_reaches_the_command_once
 }
 
 #[test]
-fn what_was_ignored_at_the_start_is_ignored_by_the_command() -> TestResult {
+fn signals_ignored_at_the_start_are_ignored_by_the_command() -> TestResult {
     let servers = Servers::start(3)?;
     let mut run = Running::start(&mut ignoring(quorlock(&servers).args([
         "run",
@@ -152,7 +152,7 @@ fn what_was_ignored_at_the_start_is_ignored_by_the_command() -> TestResult {
 
 /// These tests themselves, started by a shell without jobs in its background.
 #[test]
-fn what_these_tests_start_ignores_nothing_whoever_started_them() -> TestResult {
+fn children_of_these_tests_start_with_default_signals() -> TestResult {
     let mut tests = Command::new(std::env::current_exe()?);
     tests.args([
         "--exact",
@@ -206,7 +206,7 @@ fn a_command_that_was_stopped_goes_on() -> TestResult {
 
 /// What we have started waits until we have told the guardian of it. If we do not, because we were killed, it ends.
 #[test]
-fn a_command_does_not_begin_before_it_is_watched() -> TestResult {
+fn a_command_does_not_begin_before_its_guardian_watches() -> TestResult {
     let folder = tempfile::tempdir()?;
     let (lease, began) = (folder.path().join("lease"), folder.path().join("began"));
     for (text, status) in [
@@ -243,7 +243,7 @@ fn a_command_does_not_begin_before_it_is_watched() -> TestResult {
 
 /// A reader of stderr that does not read: no message may keep the lock from being extended.
 #[test]
-fn messages_that_nobody_reads_keep_nothing_waiting() -> TestResult {
+fn unread_messages_delay_no_extension() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
         let mut command = quorlock(&servers);

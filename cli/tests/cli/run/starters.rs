@@ -4,7 +4,7 @@ use super::*;
 
 /// Neither survives in programs that start processes themselves, but both survive exec.
 #[test]
-fn a_command_ends_though_its_starter_ignores_or_blocks_the_signal_of_its_end() -> TestResult {
+fn a_command_ends_despite_an_inherited_blocked_term_signal() -> TestResult {
     let servers = Servers::start(3)?;
     for signals in ["--ignore-signal=CHLD", "--block-signal=CHLD"] {
         let command = ["run", "report", "-c", "exit 3"];
@@ -164,7 +164,7 @@ fn a_lock_without_a_name_is_refused() -> TestResult {
 }
 
 #[test]
-fn a_machine_that_gives_no_threads_or_files_is_at_fault_and_no_setting() -> TestResult {
+fn exhausted_threads_or_files_are_no_configuration_error() -> TestResult {
     let servers = Servers::start(3)?;
     let shell = ["sh", "-c", "ulimit -n 4; exec \"$0\" \"$@\""];
     let output = started_by(&shell, quorlock(&servers).args(["status", "report"])).output()?;

@@ -43,7 +43,7 @@ fn the_status_is_that_of_the_command() -> TestResult {
 }
 
 #[test]
-fn what_cannot_be_run_has_the_statuses_of_shells_and_gives_the_lock_back() -> TestResult {
+fn a_failed_start_has_a_shell_status_and_releases_the_lock() -> TestResult {
     let servers = Servers::start(3)?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("no-program");
@@ -65,7 +65,7 @@ fn what_cannot_be_run_has_the_statuses_of_shells_and_gives_the_lock_back() -> Te
 }
 
 #[test]
-fn a_script_that_cannot_be_run_for_its_first_line_has_that_as_the_reason() -> TestResult {
+fn a_script_with_a_bad_first_line_fails_with_that_reason() -> TestResult {
     let servers = Servers::start(3)?;
     let folder = tempfile::tempdir()?;
     let program = |name: &str, text: &[u8]| {
@@ -110,7 +110,7 @@ fn a_script_that_cannot_be_run_for_its_first_line_has_that_as_the_reason() -> Te
 }
 
 #[test]
-fn held_is_no_status_of_a_command_and_can_be_chosen() -> TestResult {
+fn the_status_of_a_held_lock_can_be_chosen() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = others(&servers);
     let guard = locks.mutex("report").lock()?;
@@ -264,7 +264,7 @@ fn a_majority_that_is_down_and_a_wrong_password_have_statuses_of_their_own() -> 
 
 /// Where the system lets us have a read-only folder of our own.
 #[test]
-fn without_a_place_for_the_lease_nothing_is_waited_for_and_nothing_run() -> TestResult {
+fn without_a_lease_folder_run_fails_before_its_wait() -> TestResult {
     let read_only = "mount -t tmpfs -o ro none /dev/shm && exec \"$0\" \"$@\"";
     let starter = [
         "unshare",
@@ -296,7 +296,7 @@ fn without_a_place_for_the_lease_nothing_is_waited_for_and_nothing_run() -> Test
 }
 
 #[test]
-fn a_disk_that_is_full_changes_nothing() -> TestResult {
+fn a_full_disk_changes_no_status() -> TestResult {
     let servers = Servers::start(3)?;
     let full = || File::options().write(true).open("/dev/full").unwrap();
     let run = |line: &str| {

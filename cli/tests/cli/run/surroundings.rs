@@ -42,7 +42,7 @@ fn a_command_reads_stdin_and_one_that_is_closed_is_empty() -> TestResult {
 }
 
 #[test]
-fn a_command_knows_name_and_token_and_the_token_grows() -> TestResult {
+fn a_command_gets_its_lock_name_and_a_growing_token() -> TestResult {
     let servers = Servers::start(3)?;
     let mut last = 0;
     let line = "echo \"$QUORLOCK_NAME $QUORLOCK_FENCING_TOKEN\"; test -f \"$QUORLOCK_LEASE\" && ls -l \"$QUORLOCK_LEASE\"";
@@ -83,7 +83,7 @@ fn a_command_knows_name_and_token_and_the_token_grows() -> TestResult {
 }
 
 #[test]
-fn readers_run_together_and_nobody_else() -> TestResult {
+fn readers_run_together_and_exclude_writers() -> TestResult {
     let servers = Servers::start(3)?;
     let mut reader =
         Running::start(quorlock(&servers).args(["run", "-s", "report", "-c", "echo in; cat"]));
@@ -104,8 +104,7 @@ fn readers_run_together_and_nobody_else() -> TestResult {
 }
 
 #[test]
-fn no_process_has_the_password_in_its_command_line_and_none_that_we_start_in_its_variables()
--> TestResult {
+fn no_command_line_or_child_environment_has_the_password() -> TestResult {
     const SECRET: &str = "open-sesame-4711";
     let servers = Servers::start(3)?;
     for server in &servers {
@@ -171,7 +170,7 @@ fn no_process_has_the_password_in_its_command_line_and_none_that_we_start_in_its
 }
 
 #[test]
-fn check_says_that_the_lock_is_held_and_for_how_long_without_a_server() -> TestResult {
+fn check_reports_the_lease_without_a_server() -> TestResult {
     let servers = Servers::start(3)?;
     let quorlock_itself = env!("CARGO_BIN_EXE_quorlock");
     let line = format!(

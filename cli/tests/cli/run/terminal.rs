@@ -191,7 +191,7 @@ fn ctrl_c_ends_the_command_and_its_children() -> TestResult {
 }
 
 #[test]
-fn a_wait_at_a_terminal_says_for_whom_and_ctrl_c_ends_it() -> TestResult {
+fn a_wait_at_a_terminal_shows_the_holder_and_ends_with_ctrl_c() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = others(&servers);
     let guard = locks.mutex("report").lock()?;
@@ -213,7 +213,7 @@ fn a_wait_at_a_terminal_says_for_whom_and_ctrl_c_ends_it() -> TestResult {
 }
 
 #[test]
-fn ctrl_z_suspends_nothing_that_holds_a_lock() -> TestResult {
+fn ctrl_z_does_not_suspend_a_command_with_a_lock() -> TestResult {
     let servers = Servers::start(3)?;
     let mut session = Session::start(
         &servers,
@@ -235,7 +235,7 @@ fn ctrl_z_suspends_nothing_that_holds_a_lock() -> TestResult {
 
 /// What reads its output is in our group, and needs the terminal itself: so the command gets it only when it wants it.
 #[test]
-fn a_command_whose_output_goes_elsewhere_gets_the_terminal_when_it_reads_it() -> TestResult {
+fn a_command_with_piped_output_gets_the_terminal_on_its_first_read() -> TestResult {
     let servers = Servers::start(3)?;
     let line = format!(
         "{} run inner -c 'echo ready >/dev/tty; read a </dev/tty; echo got $a' | sed s/got/seen/",

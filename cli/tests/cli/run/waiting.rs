@@ -41,7 +41,7 @@ fn a_signal_ends_the_wait_at_once_and_leaves_no_entry_behind() -> TestResult {
 }
 
 #[test]
-fn who_waits_gets_the_lock_and_says_how_long_it_took() -> TestResult {
+fn a_waiting_run_gets_the_lock_and_prints_its_wait() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = others(&servers);
     let guard = locks.mutex("report").lock()?;
@@ -85,7 +85,7 @@ fn a_verbose_wait_reports_the_holder_without_a_terminal() -> TestResult {
 
 /// A signal comes at any time between the start and the command: the command runs or it does not, and nothing is left.
 #[test]
-fn a_signal_that_comes_with_the_lock_leaves_nothing_behind() -> TestResult {
+fn a_signal_beside_the_grant_leaves_no_key_and_no_process() -> TestResult {
     let servers = Servers::start(3)?;
     for delay in 0..12 {
         let mut run =
@@ -110,7 +110,7 @@ fn a_signal_that_comes_with_the_lock_leaves_nothing_behind() -> TestResult {
 }
 
 #[test]
-fn who_waits_for_new_servers_is_told_of_their_quarantine() -> TestResult {
+fn a_run_that_waits_for_new_servers_shows_the_quarantine() -> TestResult {
     let servers = Servers::start(3)?;
     let mut run = quorlock(&servers);
     run.env_remove("QUORLOCK_NO_QUARANTINE");
@@ -122,7 +122,7 @@ fn who_waits_for_new_servers_is_told_of_their_quarantine() -> TestResult {
 
 /// Names that would colour a terminal, write lines of their own or turn its text around.
 #[test]
-fn no_name_reaches_a_terminal_as_it_is() -> TestResult {
+fn lock_names_are_escaped_in_output() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = others(&servers);
     for (name, shown) in [

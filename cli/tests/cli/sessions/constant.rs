@@ -190,7 +190,7 @@ fn columns(header: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 #[test]
-fn what_is_different_each_time_is_replaced_and_nothing_else() {
+fn only_variable_text_of_a_session_is_replaced() {
     let mut constant = Constant::new(vec![
         "127.0.0.1:11026".to_owned(),
         "127.0.0.1:110".to_owned(),

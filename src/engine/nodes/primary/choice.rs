@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_disagree_or_are_silent_name_nobody_and_the_failure_has_a_row_for_each() {
+    fn disagreeing_members_choose_no_server_and_each_is_in_the_failure() {
         let timed_out = || fails(NodeFailure::TimedOut);
         for (reports, rows) in [
             (
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_to_mend_is_the_failure_while_nobody_is_named() {
+    fn a_wrong_password_is_the_failure_while_no_server_is_named() {
         let refused = || fails(NodeFailure::WRONG_PASSWORD);
         let failure = chosen(1, &[replica(), refused(), None], 100);
         assert_eq!(failure, Err(NodeFailure::WRONG_PASSWORD));
@@ -190,7 +190,7 @@ mod tests {
 
     /// Two clients of the same members, each with some of the answers, never choose different servers at once.
     #[test]
-    fn two_clients_that_hear_different_members_never_choose_different_servers() {
+    fn two_clients_with_answers_of_different_members_choose_one_server() {
         let minds = ["a", "b", "c"];
         for count in 1..=4_u32 {
             for world in 0..minds.len().pow(count) {

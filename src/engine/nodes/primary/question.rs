@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_that_it_is_the_primary_or_a_replica() {
+    fn a_role_reply_shows_a_primary_or_a_replica() {
         let read = |reply| read_reply(&Question::Role, reply);
         assert_eq!(
             read("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentinel_names_the_primary_or_knows_none_of_that_name() {
+    fn a_sentinel_reply_names_the_primary_or_has_none() {
         let question = Question::Sentinel("locks".to_owned());
         let read = |reply| read_reply(&question, reply);
         assert_eq!(

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_get_wrong_with_several_servers_has_words_of_its_own() {
+    fn common_mistakes_in_urls_of_several_servers_have_own_errors() {
         for (url, reason) in [
             ("redis+replicated://a,b:6379,A:6379", TWICE),
             ("redis+sentinel://s,s:26379,t/m", TWICE),
@@ -246,7 +246,7 @@ mod tests {
 
     #[cfg(feature = "tls")]
     #[test]
-    fn servers_and_sentinels_are_secured_alike_unless_the_url_has_another_choice() {
+    fn servers_and_sentinels_both_use_tls_unless_the_url_differs() {
         let secured = |url: &str| {
             let node = parse(url);
             (

@@ -45,7 +45,7 @@ fn find<const A: usize>(world: World<A>, expected: Violation) {
 }
 
 #[test]
-fn a1_a_node_that_accepts_an_equal_proposal_is_found_out() {
+fn a1_a_node_that_accepts_an_equal_proposal_is_detected() {
     let flaw = Flaw::Server(Mistake::AcceptsEqual);
     find(
         World {
@@ -57,7 +57,7 @@ fn a1_a_node_that_accepts_an_equal_proposal_is_found_out() {
 }
 
 #[test]
-fn a2_a_client_that_counts_refusers_is_found_out() {
+fn a2_a_client_that_counts_refusals_is_detected() {
     find(
         World {
             flaw: Flaw::CountsRefusers,
@@ -85,7 +85,7 @@ fn a5_a_late_release_does_no_harm_unless_a_value_is_used_again() {
 }
 
 #[test]
-fn a4_a7_a_node_that_takes_its_own_counter_for_an_acceptance_is_found_out() {
+fn a4_a7_a_counter_counted_as_an_acceptance_is_detected() {
     let left = Accidents {
         twice: 1,
         vanished: ANY,
@@ -100,7 +100,7 @@ fn a4_a7_a_node_that_takes_its_own_counter_for_an_acceptance_is_found_out() {
 }
 
 #[test]
-fn a7_a_node_that_takes_an_equal_token_is_found_out() {
+fn a7_a_node_that_accepts_an_equal_token_is_detected() {
     find(
         World {
             flaw: Flaw::Server(Mistake::TakesEqual),
@@ -112,7 +112,7 @@ fn a7_a_node_that_takes_an_equal_token_is_found_out() {
 
 /// The counterexample to the first proposal: no mishap but delay.
 #[test]
-fn p1_a_node_that_raises_for_anyone_is_found_out() {
+fn p1_a_raise_without_a_check_of_the_owner_is_detected() {
     let world = World {
         counters: [1, 1, 3],
         flaw: Flaw::Server(Mistake::RaisesForAnyone),
@@ -128,7 +128,7 @@ fn p1_a_node_that_raises_for_anyone_is_found_out() {
 }
 
 #[test]
-fn p5_a_node_that_raises_for_anyone_is_found_out_where_keys_vanish() {
+fn p5_a_raise_without_an_owner_check_is_detected_when_keys_vanish() {
     let world = World {
         flaw: Flaw::Server(Mistake::RaisesForAnyone),
         counters: [0, 0, 3],
@@ -144,7 +144,7 @@ fn p5_a_node_that_raises_for_anyone_is_found_out_where_keys_vanish() {
 }
 
 #[test]
-fn r1_d7_an_extension_without_a_look_at_the_counter_is_found_out() {
+fn r1_d7_an_extension_without_a_counter_check_is_detected() {
     let world = World {
         extensions: 1,
         flaw: Flaw::Server(Mistake::ExtendsWithoutCounter),
@@ -168,7 +168,7 @@ fn r1_d7_an_extension_without_a_look_at_the_counter_is_found_out() {
 
 /// A set key counts at once.
 #[test]
-fn r2_d8_a_key_that_is_set_without_a_look_at_the_counter_is_found_out() {
+fn r2_d8_a_key_set_without_a_counter_check_is_detected() {
     let world = World {
         extensions: 1,
         sets: true,
@@ -186,7 +186,7 @@ fn r2_d8_a_key_that_is_set_without_a_look_at_the_counter_is_found_out() {
 
 /// The counter may be that of a newer holder, who has come and gone there.
 #[test]
-fn d7_a_key_that_is_set_up_to_a_number_that_no_majority_has_confirmed_is_found_out() {
+fn d7_a_key_set_up_to_an_unconfirmed_number_is_detected() {
     find(
         World {
             extensions: 2,
@@ -204,7 +204,7 @@ fn d7_a_key_that_is_set_up_to_a_number_that_no_majority_has_confirmed_is_found_o
 }
 
 #[test]
-fn d9_an_extension_behind_the_release_is_found_out() {
+fn d9_an_extension_behind_the_release_is_detected() {
     let left = Accidents {
         lost: 1,
         ..NO_ACCIDENTS
@@ -226,7 +226,7 @@ fn d9_an_extension_behind_the_release_is_found_out() {
 }
 
 #[test]
-fn e4_a_release_that_overtakes_the_acquire_is_found_out() {
+fn e4_a_release_that_overtakes_the_acquire_is_detected() {
     let world = World {
         lines: Lines::AnyOrder,
         ..World::new([1], Keys::Last)
@@ -241,7 +241,7 @@ fn e4_a_release_that_overtakes_the_acquire_is_found_out() {
 }
 
 #[test]
-fn a3_a_client_that_takes_half_of_the_nodes_for_a_majority_is_found_out() {
+fn a3_half_of_the_nodes_counted_as_a_majority_is_detected() {
     let world = World {
         flaw: Flaw::HalfIsEnough,
         ..TIMED
@@ -256,7 +256,7 @@ fn a3_a_client_that_takes_half_of_the_nodes_for_a_majority_is_found_out() {
 }
 
 #[test]
-fn a13_a_client_that_ignores_its_deadline_is_found_out() {
+fn a13_a_client_that_ignores_its_deadline_is_detected() {
     let world = World {
         slow: true,
         flaw: Flaw::IgnoresDeadline,
@@ -272,7 +272,7 @@ fn a13_a_client_that_ignores_its_deadline_is_found_out() {
 }
 
 #[test]
-fn d4_a_client_that_believes_in_a_late_extension_is_found_out() {
+fn d4_a_client_that_counts_a_late_extension_is_detected() {
     let world = World {
         slow: true,
         extensions: 1,
@@ -289,7 +289,7 @@ fn d4_a_client_that_believes_in_a_late_extension_is_found_out() {
 }
 
 #[test]
-fn d1_d2_a_client_that_counts_on_the_promises_of_a_minority_is_found_out() {
+fn d1_d2_a_lease_on_promises_of_a_minority_is_detected() {
     let world = World {
         extensions: 1,
         flaw: Flaw::MinorityExtends,
@@ -305,7 +305,7 @@ fn d1_d2_a_client_that_counts_on_the_promises_of_a_minority_is_found_out() {
 }
 
 #[test]
-fn l1_b6_without_quarantine_a_restart_with_nothing_is_found_out() {
+fn l1_b6_without_quarantine_an_empty_restart_is_detected() {
     let world = World {
         clocks: Clocks::Good,
         left: ONE_CRASH,
@@ -321,7 +321,7 @@ fn l1_b6_without_quarantine_a_restart_with_nothing_is_found_out() {
 }
 
 #[test]
-fn l1_without_a_record_a_flush_is_found_out() {
+fn l1_without_a_record_a_flush_is_detected() {
     let world = World {
         clocks: Clocks::Good,
         left: ONE_FLUSH,
@@ -338,7 +338,7 @@ fn l1_without_a_record_a_flush_is_found_out() {
 
 /// Quarantine keeps others out. The order of tokens is then a matter of clocks.
 #[test]
-fn l3_bad_clocks_are_found_out_after_a_restart_with_nothing() {
+fn l3_bad_clocks_are_detected_after_an_empty_restart() {
     let world = World {
         guard: Guard::Record,
         left: ONE_CRASH,
@@ -360,7 +360,7 @@ const ON_TIME: World<2> = World {
 };
 
 #[test]
-fn h1_clocks_of_nodes_that_are_apart_by_more_than_the_silence_are_found_out() {
+fn h1_node_clocks_apart_by_more_than_the_quarantine_are_detected() {
     let world = World {
         guard: Guard::Record,
         clocks: Clocks::Apart(QUARANTINE + 2),
@@ -377,7 +377,7 @@ fn h1_clocks_of_nodes_that_are_apart_by_more_than_the_silence_are_found_out() {
 
 /// A client with a clock that is far ahead takes the lock; one with a right clock comes after the loss.
 #[test]
-fn h1_nodes_that_take_proposals_far_ahead_of_their_clocks_are_found_out() {
+fn h1_accepted_proposals_far_ahead_of_node_clocks_are_detected() {
     for flaw in [Flaw::RefusesNoProposal, Flaw::RefusesAheadOfQuarantine] {
         let world = World {
             guard: Guard::Record,
@@ -400,7 +400,7 @@ fn h1_nodes_that_take_proposals_far_ahead_of_their_clocks_are_found_out() {
 
 /// The other half of the quarantine is needed for the nodes' clocks.
 #[test]
-fn h1_clocks_of_nodes_that_are_apart_by_more_than_half_the_silence_are_found_out() {
+fn h1_node_clocks_apart_by_more_than_half_the_quarantine_are_detected() {
     let by = QUARANTINE + 2;
     let world = World {
         guard: Guard::Record,
@@ -420,7 +420,7 @@ fn h1_clocks_of_nodes_that_are_apart_by_more_than_half_the_silence_are_found_out
 }
 
 #[test]
-fn a_client_that_counts_nodes_that_refused_its_proposal_is_found_out() {
+fn a_client_that_counts_refused_proposals_is_detected() {
     let world = World {
         clocks: Clocks::OfClients {
             by: AHEAD + 1,
@@ -433,7 +433,7 @@ fn a_client_that_counts_nodes_that_refused_its_proposal_is_found_out() {
 }
 
 #[test]
-fn h1_a_silence_that_is_cut_short_is_found_out() {
+fn h1_a_shortened_quarantine_is_detected() {
     let world = World {
         guard: Guard::Record,
         flaw: Flaw::QuarantinedForNoTime,
@@ -450,7 +450,7 @@ fn h1_a_silence_that_is_cut_short_is_found_out() {
 
 /// An attempt that began in the quarantine is counted after it.
 #[test]
-fn h1_h17_a_counter_that_is_missing_or_old_and_taken_as_it_is_is_found_out() {
+fn h1_h17_a_missing_or_old_counter_used_unchecked_is_detected() {
     let world = World {
         guard: Guard::Record,
         flaw: Flaw::Server(Mistake::TakesAnyCounter),
@@ -473,7 +473,7 @@ fn h1_h17_a_counter_that_is_missing_or_old_and_taken_as_it_is_is_found_out() {
 }
 
 #[test]
-fn h1_a_counter_that_is_ahead_of_all_clocks_is_found_out_after_a_restart_with_nothing() {
+fn h1_a_counter_ahead_of_all_clocks_breaks_order_after_a_restart() {
     let world = World {
         guard: Guard::Record,
         counters: [0, 0, 9],
@@ -489,8 +489,7 @@ fn h1_a_counter_that_is_ahead_of_all_clocks_is_found_out_after_a_restart_with_no
 }
 
 #[test]
-fn h1_a_token_that_only_a_majority_knows_is_not_known_after_one_loss_nor_one_that_all_know_after_two()
- {
+fn h1_order_breaks_once_losses_leave_a_token_without_a_majority() {
     for (knows, crashes) in [(2, 1), (3, 2)] {
         let findings = after_a_hold(knows, crashes);
         assert_eq!(
@@ -503,7 +502,7 @@ fn h1_a_token_that_only_a_majority_knows_is_not_known_after_one_loss_nor_one_tha
 
 /// The holder's node is flushed, and the late release of an earlier one makes a counter there. That is no sign of memory.
 #[test]
-fn h1_a_release_that_lifts_counters_for_anyone_lets_nobody_in() {
+fn h1_a_late_release_with_a_raise_allows_no_second_hold() {
     for flaw in [Flaw::Server(Mistake::ReleaseLiftsForAnyone), Flaw::None] {
         let claims = [FENCED, EXCLUSIVE, &[][..]];
         let world = World {
@@ -559,7 +558,7 @@ fn h1_a_release_that_lifts_counters_for_anyone_lets_nobody_in() {
 }
 
 #[test]
-fn l5_l6_a_counter_that_is_lost_alone_is_found_out() {
+fn l5_l6_the_loss_of_a_counter_alone_is_detected() {
     let world = World {
         left: Accidents {
             vanished: ANY,
@@ -591,7 +590,7 @@ fn l5_l6_a_counter_that_is_lost_alone_is_found_out() {
 /// A rival who was granted there before the restart and still waits for another node; a key of ours that the node has
 /// set since, and that is extended there while it runs out elsewhere.
 #[test]
-fn r6_extensions_that_count_in_quarantine_are_found_out() {
+fn r6_extensions_counted_in_quarantine_are_detected() {
     let world = World {
         clocks: Clocks::Good,
         flaw: Flaw::CountsExtensionsInQuarantine,
@@ -611,7 +610,7 @@ fn r6_extensions_that_count_in_quarantine_are_found_out() {
 
 /// The same with a key that an extension has set there.
 #[test]
-fn r6_keys_that_an_extension_sets_in_quarantine_and_that_count_are_found_out() {
+fn r6_keys_set_in_quarantine_and_counted_are_detected() {
     let world = World {
         clocks: Clocks::Good,
         flaw: Flaw::CountsSetKeysInQuarantine,
@@ -630,7 +629,7 @@ fn r6_keys_that_an_extension_sets_in_quarantine_and_that_count_are_found_out() {
 }
 
 #[test]
-fn h17_acquires_that_do_not_compare_the_record_are_found_out() {
+fn h17_acquires_without_a_record_check_are_detected() {
     let world = World {
         clocks: Clocks::Good,
         flaw: Flaw::AcquiresWithoutRecord,
@@ -650,7 +649,7 @@ fn h17_acquires_that_do_not_compare_the_record_are_found_out() {
 
 /// As with extensions that count in quarantine: the client does not know of any.
 #[test]
-fn h17_extensions_that_do_not_compare_the_record_are_found_out() {
+fn h17_extensions_without_a_record_check_are_detected() {
     let world = World {
         clocks: Clocks::Good,
         flaw: Flaw::ExtendsWithoutRecord,

@@ -153,7 +153,7 @@ fn x3_x4_a_command_that_is_executed_twice_does_no_harm() {
 
 /// The first client gives up, and its releases are still under way while it tries again.
 #[test]
-fn x6_an_attempt_that_is_over_does_no_harm_to_the_next_one_of_its_client() {
+fn x6_a_finished_attempt_does_not_disturb_the_next_one() {
     let world = World {
         retry_of: [None, None, Some(0)],
         ..World::new([1, 1, 1], Keys::Last)
@@ -171,7 +171,7 @@ fn x6_an_attempt_that_is_over_does_no_harm_to_the_next_one_of_its_client() {
 }
 
 #[test]
-fn x8_three_clients() {
+fn x8_three_clients_exclude_each_other() {
     if long() {
         let world = World::new([1, 1, 1], Keys::Last);
         hold_and_win(
@@ -262,7 +262,7 @@ fn r4_d8_no_key_that_is_set_brings_back_a_lock_after_a_newer_holder() {
 }
 
 #[test]
-fn r5_extensions_that_set_keys_keep_others_out() {
+fn r5_extensions_that_set_keys_exclude_others() {
     hold_and_set(
         "r5, one command lost",
         World {
@@ -290,7 +290,7 @@ fn r5_extensions_that_set_keys_keep_others_out() {
 
 /// Deadlines pass before clients notice. Whatever comes after is too late: a majority, and an extension.
 #[test]
-fn a13_d4_what_comes_after_the_deadline_is_too_late() {
+fn a13_d4_votes_behind_the_deadline_are_too_late() {
     hold_and_win(
         "slow clients",
         World {
@@ -322,7 +322,7 @@ fn a13_d4_what_comes_after_the_deadline_is_too_late() {
 
 /// One attempt, and everything that can befall a node and a line.
 #[test]
-fn d9_e4_nothing_is_left_of_a_lock_once_its_release_was_executed() {
+fn d9_e4_an_executed_release_leaves_no_key() {
     let left = Accidents {
         lost: 1,
         vanished: 1,
@@ -373,7 +373,7 @@ fn check_quarantine(findings: &Findings) {
 }
 
 #[test]
-fn l2_l4_b6_nodes_that_restart_with_nothing_help_nobody_to_a_second_hold() {
+fn l2_l4_b6_nodes_that_restart_empty_allow_no_second_hold() {
     let left = Accidents {
         crashes: 2,
         ..NO_ACCIDENTS
@@ -405,7 +405,7 @@ fn l4_a_record_keeps_nodes_that_were_flushed_from_voting() {
 }
 
 #[test]
-fn l3_quarantine_keeps_others_out_whatever_clocks_say() {
+fn l3_quarantine_excludes_others_with_any_clocks() {
     let left = Accidents {
         crashes: 1,
         ..NO_ACCIDENTS
@@ -423,7 +423,7 @@ fn l3_quarantine_keeps_others_out_whatever_clocks_say() {
 }
 
 #[test]
-fn l6_with_good_clocks_a_lost_counter_alone_leaves_the_order_of_attempts_that_do_not_overlap() {
+fn l6_good_clocks_keep_tokens_in_order_despite_one_lost_counter() {
     let left = Accidents {
         forgets: 1,
         ..NO_ACCIDENTS
@@ -450,8 +450,7 @@ const ON_TIME: World<2> = World {
 };
 
 #[test]
-fn h1_tokens_grow_over_nodes_that_forgot_if_the_clocks_of_nodes_are_apart_by_less_than_the_silence()
-{
+fn h1_tokens_grow_after_restarts_if_clocks_differ_by_less_than_quarantine() {
     let left = Accidents {
         crashes: 1,
         ..NO_ACCIDENTS
@@ -518,7 +517,7 @@ fn h17_tokens_grow_over_a_node_that_gets_an_older_copy_of_its_data() {
 /// Where counters are missing, either is enough: that the client counts no grant that it asked for before the end of the
 /// quarantine, or that the node counts from that end.
 #[test]
-fn h1_tokens_grow_also_if_the_client_counts_what_it_has_asked_for_in_the_silence() {
+fn h1_tokens_grow_even_if_asks_within_the_quarantine_count() {
     let left = Accidents {
         crashes: 1,
         ..NO_ACCIDENTS
@@ -533,7 +532,7 @@ fn h1_tokens_grow_also_if_the_client_counts_what_it_has_asked_for_in_the_silence
 }
 
 #[test]
-fn h1_tokens_grow_whatever_clocks_show_as_long_as_nodes_remember() {
+fn h1_tokens_grow_with_any_clocks_while_nodes_keep_their_data() {
     hold_and_win(
         "h1, clocks far apart",
         World {
@@ -545,7 +544,7 @@ fn h1_tokens_grow_whatever_clocks_show_as_long_as_nodes_remember() {
 
 /// Clients' clocks are wrong by less than nodes refuse, by as much as they just take, and by more than a quarantine.
 #[test]
-fn h1_tokens_grow_over_nodes_that_forgot_whatever_clocks_of_clients_show() {
+fn h1_tokens_grow_after_data_loss_with_any_client_clocks() {
     for (by, nodes, crashes, restores) in [
         (1, 0, 1, 0),
         (AHEAD, 0, 1, 0),
@@ -570,7 +569,7 @@ fn h1_tokens_grow_over_nodes_that_forgot_whatever_clocks_of_clients_show() {
 
 /// Whatever clocks show, and however far counters are ahead of them.
 #[test]
-fn h1_a_token_that_all_nodes_know_is_followed_by_larger_ones_when_one_node_has_forgotten_it() {
+fn h1_tokens_grow_after_one_loss_behind_a_token_on_all_nodes() {
     let findings = after_a_hold(3, 1);
     assert_eq!(findings.violation, None, "{}", findings.course);
     assert!(
@@ -580,7 +579,7 @@ fn h1_a_token_that_all_nodes_know_is_followed_by_larger_ones_when_one_node_has_f
 }
 
 #[test]
-fn r6_a_restart_with_nothing_under_extensions_that_set_keys() {
+fn r6_an_empty_restart_under_extensions_that_set_keys_is_safe() {
     let left = Accidents {
         crashes: 1,
         ..NO_ACCIDENTS
@@ -619,7 +618,7 @@ fn r6_a_restart_with_nothing_under_extensions_that_set_keys() {
 }
 
 #[test]
-fn r6_a_flush_under_extensions_that_set_keys() {
+fn r6_a_flush_under_extensions_that_set_keys_is_safe() {
     let left = Accidents {
         flushes: 1,
         ..NO_ACCIDENTS
@@ -642,7 +641,7 @@ fn r6_a_flush_under_extensions_that_set_keys() {
 }
 
 #[test]
-fn r6_a_restart_that_kept_everything_under_extensions_that_set_keys() {
+fn r6_a_restart_with_data_under_extensions_that_set_keys_is_safe() {
     if long() {
         let left = Accidents {
             restarts: 1,

@@ -224,7 +224,7 @@ const MISTAKES: &[(Flaw, Kind, Violation, u64)] = &[
 ];
 
 #[test]
-fn each_rule_that_is_left_out_is_found_out() {
+fn each_omitted_rule_is_detected() {
     let mut missed = vec![];
     for (flaw, kind, violation, seed) in MISTAKES.iter().copied() {
         let found = World::new(seed, kind, flaw).walk(STEPS);
@@ -242,7 +242,7 @@ fn each_rule_that_is_left_out_is_found_out() {
 
 /// How far a search without a known seed has to go.
 #[test]
-fn each_rule_that_is_left_out_is_found_out_from_any_seed() {
+fn each_omitted_rule_is_detected_from_any_seed() {
     for (flaw, kind, violation, _) in MISTAKES.iter().copied().filter(|_| longest()) {
         let (seed, steps) = search(flaw, kind, violation);
         println!("{flaw:?} of {kind:?}: {violation:?} with seed {seed:?} after {steps} steps");
@@ -282,7 +282,7 @@ fn no_extension_is_confirmed_behind_a_newer_writer_where_keys_vanish() {
 }
 
 #[test]
-fn a_key_that_is_set_whatever_the_counter_is_found_out() {
+fn a_key_set_despite_a_larger_counter_is_detected() {
     let flaw = Flaw::Server(Mistake::SetsWithoutCounter);
     let shows = |kind, seed| {
         let found = walk_where_keys_vanish(seed, kind, flaw);

@@ -51,7 +51,7 @@ const WITNESSES: [Option<u64>; 3] = [None, Some(SHORT), Some(LONG)];
 const NOT_THE_FIRST: [[bool; NODES]; 3] = [[true; NODES], [true; NODES], [false, true, true]];
 
 #[test]
-fn h15_fewer_than_a_majority_may_lose_their_data_whoever_reaches_whom() {
+fn h15_data_loss_of_a_minority_is_safe_in_every_partition() {
     for witness in WITNESSES {
         for reached in [WORLD.reached, NOT_THE_FIRST] {
             check(
@@ -81,7 +81,7 @@ fn h15_fewer_than_a_majority_may_lose_their_data_whoever_reaches_whom() {
 
 /// The claim of the guide.
 #[test]
-fn h15_two_hold_only_where_all_servers_lost_their_data_and_a_shorter_max_ttl_came_first() {
+fn h15_two_holds_need_total_data_loss_and_a_shorter_max_ttl_first() {
     for held in [WORLD.held, ONE.held] {
         // The holder is cut off, and so are all others of its program; or another client of it comes.
         for witness in [None, Some(LONG)] {
@@ -132,7 +132,7 @@ fn h15_two_hold_only_where_all_servers_lost_their_data_and_a_shorter_max_ttl_cam
 
 /// More faults at once: the holder and all of its program are cut off from a majority that has lost its data, or end.
 #[test]
-fn h15_where_a_majority_lost_its_data_a_shorter_max_ttl_counts_if_nobody_raises_it() {
+fn h15_after_majority_loss_a_shorter_max_ttl_counts_until_raised() {
     for held in [WORLD.held, ONE.held] {
         let world = World {
             held,
@@ -181,7 +181,7 @@ fn h15_a_longer_max_ttl_gets_no_vote_before_all_servers_have_it() {
 }
 
 #[test]
-fn h16_servers_that_come_back_with_old_data_keep_others_out_though_nobody_else_knows_anything() {
+fn h16_servers_that_return_with_old_data_are_quarantined() {
     for held in [WORLD.held, ONE.held] {
         let world = World {
             comeback: Comeback::WithAnOldCopy,
@@ -197,7 +197,7 @@ fn h16_servers_that_come_back_with_old_data_keep_others_out_though_nobody_else_k
 /// The holder has its key in data that are swapped for others, of which the record is old. Whoever has known the nodes from before
 /// finds that out; a client that was started just now cannot, as the guide says.
 #[test]
-fn h17_swapped_data_grant_nothing_to_clients_that_have_known_the_nodes_from_before() {
+fn h17_swapped_data_grant_nothing_to_clients_with_an_earlier_record() {
     for held in [WORLD.held, ONE.held] {
         for losses in [1, MAJORITY, NODES] {
             let idle = World {

@@ -38,8 +38,7 @@ fn world<const A: usize>(rules: [Rule; A], counters: [u8; NODES]) -> World<A> {
 }
 
 #[test]
-fn i2_a_readers_number_is_not_below_the_writers_before_it_and_below_those_after_it_whatever_nodes_lose()
- {
+fn i2_numbers_of_readers_lie_between_writers_tokens_despite_data_loss() {
     for counters in [EVEN, ONE_AHEAD, RAGGED, FRESH] {
         let proposals = if long() {
             &[BETWEEN, ABOVE][..]
@@ -89,7 +88,7 @@ fn held_by_a_reader(world: &World<2>, entries: [bool; NODES]) -> State<2> {
 }
 
 #[test]
-fn i5_no_extension_of_a_reader_is_confirmed_behind_a_newer_writer_whatever_nodes_lose() {
+fn i5_no_reader_is_extended_behind_a_newer_writer_despite_data_loss() {
     // The third extension counts what was set after the second has lifted the counters.
     let world = World {
         extensions: [0, if long() { 3 } else { 2 }],
@@ -109,7 +108,7 @@ fn i5_no_extension_of_a_reader_is_confirmed_behind_a_newer_writer_whatever_nodes
 }
 
 #[test]
-fn i5_a_readers_entry_that_is_set_where_a_writer_was_since_is_found_out() {
+fn i5_a_readers_entry_set_after_a_newer_writer_is_detected() {
     for (flaw, extensions, violation) in [
         (
             Flaw::Server(Mistake::SetsWithoutCounter),
@@ -134,7 +133,7 @@ fn i5_a_readers_entry_that_is_set_where_a_writer_was_since_is_found_out() {
 }
 
 #[test]
-fn i5_a_reader_is_not_confirmed_by_what_it_is_handed_behind_a_newer_writer() {
+fn i5_no_hand_over_confirms_a_reader_behind_a_newer_writer() {
     for (flaw, found) in [
         (Flaw::None, None),
         (Flaw::CountsWhatItIsHanded, Some(Violation::WrongNumber)),
@@ -152,7 +151,7 @@ fn i5_a_reader_is_not_confirmed_by_what_it_is_handed_behind_a_newer_writer() {
 }
 
 #[test]
-fn h22_readers_throw_out_no_reader() {
+fn h22_readers_cause_no_loss_of_another_reader() {
     let fresh = World {
         proposals: [8, 12],
         extensions: [1, 0],
@@ -181,7 +180,7 @@ fn h22_readers_throw_out_no_reader() {
 }
 
 #[test]
-fn h22_a_node_that_extends_no_entry_below_its_counter_is_found_out() {
+fn h22_a_node_that_refuses_entries_below_its_counter_is_detected() {
     let flaw = Flaw::Server(Mistake::ExtendsOnlyBelow);
     let world = World {
         proposals: [8, 12],
@@ -223,7 +222,7 @@ fn late_raise(world: &World<3>) -> State<3> {
 }
 
 #[test]
-fn h27_a_counter_that_a_raise_makes_is_no_sign_of_memory() {
+fn h27_a_counter_created_by_a_raise_proves_no_memory() {
     for flaw in [Flaw::None, Flaw::Server(Mistake::RaisesWithoutCounter)] {
         let world = World {
             flaw,
@@ -245,7 +244,7 @@ fn h27_a_counter_that_a_raise_makes_is_no_sign_of_memory() {
 }
 
 #[test]
-fn i1_nobody_holds_the_lock_beside_a_writer() {
+fn i1_a_writer_holds_the_lock_alone() {
     assert_eq!(world([W, R, R], EVEN).found(), None);
     for counters in [RAGGED, FRESH] {
         assert_eq!(
@@ -270,7 +269,7 @@ fn i1_nobody_holds_the_lock_beside_a_writer() {
 }
 
 #[test]
-fn i3_a_node_that_restarts_with_nothing_lets_nobody_in_beside_a_writer() {
+fn i3_an_empty_restart_admits_no_holder_beside_a_writer() {
     let world = World {
         crashes: 1,
         ..world([W, R], EVEN)
@@ -328,7 +327,7 @@ fn no_end_of_an_attempt_leaves_a_key_or_an_entry_behind() {
 }
 
 #[test]
-fn i2_a_number_that_is_the_largest_counter_of_just_any_majority_is_found_out() {
+fn i2_a_readers_number_from_an_arbitrary_majority_is_detected() {
     let world = World {
         flaw: Flaw::LargestOfAnyMajority,
         ..world([W, R], RAGGED)
@@ -337,7 +336,7 @@ fn i2_a_number_that_is_the_largest_counter_of_just_any_majority_is_found_out() {
 }
 
 #[test]
-fn i2_a_counter_that_is_raised_where_the_readers_entry_is_gone_is_found_out() {
+fn i2_a_counter_raised_without_the_readers_entry_is_detected() {
     let world = World {
         losses: 1,
         flaw: Flaw::Server(Mistake::RaisesWithoutEntry),
@@ -347,7 +346,7 @@ fn i2_a_counter_that_is_raised_where_the_readers_entry_is_gone_is_found_out() {
 }
 
 #[test]
-fn i5_entries_that_are_kept_when_the_lock_is_shared_anew_are_found_out() {
+fn i5_entries_kept_when_the_lock_is_shared_again_are_detected() {
     for (flaw, found) in [
         (
             Flaw::Server(Mistake::KeepsOldEntries),
@@ -377,7 +376,7 @@ fn i5_entries_that_are_kept_when_the_lock_is_shared_anew_are_found_out() {
 }
 
 #[test]
-fn i1_a_release_that_frees_the_lock_while_another_reads_is_found_out() {
+fn i1_a_release_that_frees_a_lock_with_readers_is_detected() {
     let world = World {
         flaw: Flaw::Server(Mistake::DeletesSharedLock),
         ..world([W, R, R], EVEN)
@@ -386,7 +385,7 @@ fn i1_a_release_that_frees_the_lock_while_another_reads_is_found_out() {
 }
 
 #[test]
-fn i4_a_lock_that_lasts_only_for_the_first_of_its_readers_is_found_out() {
+fn i4_a_lock_with_the_ttl_of_its_first_reader_only_is_detected() {
     let world = World {
         flaw: Flaw::Server(Mistake::LastsForTheFirst),
         ..world([W, R, R], EVEN)
@@ -414,7 +413,7 @@ fn missed_by_two(world: &World<2>, token: u8) -> State<2> {
 }
 
 #[test]
-fn h17_a_readers_number_is_not_below_a_writers_whose_nodes_were_restored_or_away() {
+fn h17_a_reader_behind_restored_nodes_is_not_below_the_last_writer() {
     for (flaw, found) in [
         (Flaw::None, None),
         (
@@ -451,7 +450,7 @@ fn h17_a_readers_number_is_not_below_a_writers_whose_nodes_were_restored_or_away
 }
 
 #[test]
-fn i3_a_node_that_votes_at_once_after_it_has_forgotten_everything_is_found_out() {
+fn i3_a_vote_without_quarantine_after_data_loss_is_detected() {
     let world = World {
         crashes: 1,
         flaw: Flaw::NoSilence,
@@ -461,7 +460,7 @@ fn i3_a_node_that_votes_at_once_after_it_has_forgotten_everything_is_found_out()
 }
 
 #[test]
-fn i1_a_promise_that_is_none_is_found_out() {
+fn i1_a_false_promise_is_detected() {
     // Of the writer: how often it may extend, and the nodes that may restart.
     for (flaw, crashes, violation) in [
         (Flaw::None, 0, None),

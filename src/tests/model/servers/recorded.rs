@@ -641,19 +641,19 @@ const MUTEX: Kind = Kind::Names([ALONE[0]; CLIENTS]);
 const SEVERAL: Kind = Kind::Names([BOTH, ALONE[0], BOTH, ALONE[0]]);
 
 #[test]
-fn simulated_servers_do_what_the_scripts_of_a_mutex_do() {
+fn simulated_servers_match_the_scripts_of_a_mutex() {
     compare::<Small>(MUTEX);
     compare::<Large>(MUTEX);
 }
 
 #[test]
-fn simulated_servers_do_what_the_scripts_of_readers_do() {
+fn simulated_servers_match_the_scripts_of_readers() {
     compare::<Small>(Kind::Readers);
     compare::<Large>(Kind::Readers);
 }
 
 #[test]
-fn simulated_servers_do_what_the_scripts_of_several_names_do() {
+fn simulated_servers_match_the_scripts_of_several_names() {
     let other = Kind::Names([BOTH, ALONE[1], BOTH, ALONE[0]]);
     for kind in [SEVERAL, other] {
         compare::<Small>(kind);
@@ -662,14 +662,14 @@ fn simulated_servers_do_what_the_scripts_of_several_names_do() {
 }
 
 #[test]
-fn simulated_servers_do_what_the_scripts_of_a_semaphore_do() {
+fn simulated_servers_match_the_scripts_of_a_semaphore() {
     compare::<Small>(Kind::Permits);
     compare::<Large>(Kind::Permits);
 }
 
 /// The refusal of a semaphore is not compared: see there.
 #[test]
-fn each_mistake_of_a_simulated_server_shows_beside_the_scripts() {
+fn each_mistake_of_a_simulated_server_differs_from_the_scripts() {
     type Differs = fn(Kind, Mistake) -> Option<String>;
     const SMALL: Differs = differs::<Small>;
     const LARGE: Differs = differs::<Large>;

@@ -283,7 +283,7 @@ fn of_nonsense(bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn h18_one_byte_more_or_less_or_another_gives_no_command_the_answer_of_another() {
+fn h18_one_wrong_byte_shifts_no_answer_to_another_command() {
     let mut counts = [0; 3];
     // Of the same kind: an answer that moves up has the form that is expected.
     let behind = |at: usize| [SAID[at]; 4];

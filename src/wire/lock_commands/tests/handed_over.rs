@@ -279,7 +279,7 @@ fn a_release_hands_the_lock_to_each_call_in_the_order_in_which_they_began() {
 }
 
 #[test]
-fn who_claims_what_was_handed_over_gets_the_full_life_of_a_lock() {
+fn the_claim_of_a_hand_over_gets_the_full_ttl() {
     let mut node = Node::new();
     let commands = mutex();
     let holder = node.taken(&commands);
@@ -298,7 +298,7 @@ fn who_claims_what_was_handed_over_gets_the_full_life_of_a_lock() {
 }
 
 #[test]
-fn a_client_that_is_gone_is_skipped_and_struck_from_the_list() {
+fn a_dead_client_is_skipped_and_removed_from_the_list() {
     let mut node = Node::new();
     let commands = mutex();
     let holder = node.taken(&commands);
@@ -320,7 +320,7 @@ fn a_client_that_is_gone_is_skipped_and_struck_from_the_list() {
 }
 
 #[test]
-fn where_all_that_wait_are_gone_the_lock_is_free() {
+fn a_release_with_dead_waiters_only_frees_the_lock() {
     let mut node = Node::new();
     let commands = mutex();
     let holder = node.taken(&commands);
@@ -338,7 +338,7 @@ fn where_all_that_wait_are_gone_the_lock_is_free() {
 
 /// The token that reached no client is offered again.
 #[test]
-fn a7_a_reader_behind_a_writer_that_is_gone_gets_the_counter_and_a_later_writer_the_token() {
+fn a7_a_hand_over_past_a_gone_writer_keeps_the_offered_token() {
     let mut node = Node::new();
     let commands = mutex();
     let reads = commands.to_read();
@@ -380,7 +380,7 @@ fn a_client_that_polls_is_handed_the_lock_without_a_listener() {
 }
 
 #[test]
-fn who_goes_on_waiting_is_not_handed_what_it_gives_back() {
+fn a_release_is_not_handed_back_to_its_waiting_sender() {
     for (others, next) in [
         (&[][..], None),
         (&[9], None),
@@ -430,7 +430,7 @@ fn who_goes_on_waiting_is_not_handed_what_it_gives_back() {
 }
 
 #[test]
-fn who_leaves_hands_on_what_it_was_handed() {
+fn a_leaving_call_passes_its_hand_over_on() {
     let mut node = Node::new();
     let commands = mutex();
     let holder = node.taken(&commands);
@@ -447,7 +447,7 @@ fn who_leaves_hands_on_what_it_was_handed() {
 }
 
 #[test]
-fn what_was_handed_to_nobody_is_given_to_the_next() {
+fn an_unclaimed_hand_over_goes_to_the_next_call() {
     let mut node = Node::new();
     let commands = mutex();
     let holder = node.taken(&commands);
@@ -470,7 +470,7 @@ fn what_was_handed_to_nobody_is_given_to_the_next() {
 }
 
 #[test]
-fn readers_before_the_first_writer_get_the_lock_together_and_those_behind_it_do_not() {
+fn readers_before_the_first_writer_get_the_lock_together() {
     let mut node = Node::new();
     let commands = mutex();
     let reads = commands.to_read();
@@ -593,7 +593,7 @@ fn where_the_list_cannot_be_read_a_release_leaves_the_lock_free() {
 }
 
 #[test]
-fn a_client_that_may_not_publish_hands_the_lock_over_and_tells_nobody() {
+fn a_hand_over_without_publish_permission_sends_no_message() {
     let mut node = Node::new();
     let commands = mutex();
     let holder = node.taken(&commands);
