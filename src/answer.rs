@@ -19,7 +19,8 @@ pub(crate) enum Answer {
     Subscribed,
     /// The state of a lock on the node.
     Inspect(Box<StoredLock>),
-    /// Keys of this crate, and the next cursor. `too_many`: no keys; repeat the place in smaller parts.
+    /// Keys of this crate, and the next cursor. `too_many`: no keys; repeat the place in smaller
+    /// parts.
     Listed {
         next: u64,
         too_many: bool,
@@ -192,7 +193,8 @@ impl From<&Answer> for NodeAnswer {
     }
 }
 
-/// The one of several locks that an answer is about, in the order of the command; `None` for a single lock.
+/// The one of several locks that an answer is about, in the order of the command; `None` for a
+/// single lock.
 pub(crate) type Which = Option<u8>;
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -246,12 +248,13 @@ pub(crate) enum RaiseReply {
 pub(crate) enum ExtendReply {
     /// Ours, with the full ttl again.
     Extended,
-    /// The same for a reader, where the fencing counter is above its number: other readers have lifted it.
+    /// The same for a reader, where the fencing counter is above its number: other readers have
+    /// lifted it.
     Lifted { counter: u64 },
     /// It had been gone and was set again.
     Healed,
-    /// The fencing counter is above our token: a rival was granted the lock there, or tried. That does not prove a
-    /// loss. Readers get [`Lifted`](ExtendReply::Lifted).
+    /// The fencing counter is above our token: a rival was granted the lock there, or tried. That
+    /// does not prove a loss. Readers get [`Lifted`](ExtendReply::Lifted).
     Superseded,
     /// No key. With the fencing counter.
     Gone { counter: u64 },
@@ -269,7 +272,8 @@ pub(crate) enum ReleaseReply {
     NotOurs,
 }
 
-/// What a node has of a job: see `scripts/once_look.lua`. Times are the node's, in microseconds since 1970.
+/// What a node has of a job: see `scripts/once_look.lua`. Times are the node's, in microseconds
+/// since 1970.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct JobRecord {
     /// Whether the lock's key is the caller's.

@@ -1,4 +1,5 @@
-//! One acquisition of a lock: what it asks of the nodes, and what their answers decide. Pure: no clock, no thread, no log.
+//! One acquisition of a lock: what it asks of the nodes, and what their answers decide. Pure: no
+//! clock, no thread, no log.
 //!
 //! ```text
 //!      ┌────────── lost: it takes back its grants, or keeps them to claim the rest ──────────┐
@@ -9,10 +10,11 @@
 //!      └─ stopped, its time is over, no hope ─> Over             └─ Lost, on the way back to Waiting
 //! ```
 //!
-//! [`Call::next`] says what to do now. Between two steps come answers, hand-overs, and the queue of the manager. All
-//! rounds of a call have one owner, until a release of it was sent.
+//! [`Call::next`] says what to do now. Between two steps come answers, hand-overs, and the queue of
+//! the manager. All rounds of a call have one owner, until a release of it was sent.
 //!
-//! A hand-over is the answer of that node to the last acquire of the call: a majority with one token wins.
+//! A hand-over is the answer of that node to the last acquire of the call: a majority with one
+//! token wins.
 
 pub(crate) mod lost;
 pub(crate) mod steps;
@@ -104,7 +106,8 @@ pub(crate) struct Call {
     since: Option<u64>,
     /// The largest fencing counter that was seen.
     seen: u64,
-    /// Whether its last round could not be won even without a holder: see [`pause::keeps_its_place`].
+    /// Whether its last round could not be won even without a holder: see
+    /// [`pause::keeps_its_place`].
     has_no_place: bool,
     /// Whether it is in front of its queue and the manager does not hold the lock.
     is_admitted: bool,
@@ -170,8 +173,9 @@ impl Call {
 
     /// The next step. `view` was taken at `now` or later.
     ///
-    /// RACE: T1, this call, looks at the nodes; T2, a node, shows a longer `max_ttl` and then grants the lock; T1 counts the
-    /// grant of another node, which is in quarantine for longer now. Therefore T1 looks again behind the last answer.
+    /// RACE: T1, this call, looks at the nodes; T2, a node, shows a longer `max_ttl` and then
+    /// grants the lock; T1 counts the grant of another node, which is in quarantine for longer now.
+    /// Therefore T1 looks again behind the last answer.
     pub(crate) fn next(&mut self, view: &impl View, now: Now) -> Next {
         if self.heard_at > Some(now.tick) {
             return Next::Sleep(now.tick);
@@ -270,8 +274,8 @@ impl Call {
         pause::next_try(self.try_at?, self.quorum(), nodes.len(), in_time)
     }
 
-    /// Start of the call, microseconds since 1970: the order of calls of all clients. Fixed once the clocks of a majority
-    /// are known.
+    /// Start of the call, microseconds since 1970: the order of calls of all clients. Fixed once
+    /// the clocks of a majority are known.
     fn place(&mut self, view: &impl View) -> u64 {
         let began = self.terms.began.moment;
         if self.since.is_none() {
@@ -296,8 +300,8 @@ impl Call {
         let Some(proposal) = token::propose(now, self.seen) else {
             return self.give_up(Why::NoToken);
         };
-        // Behind all others, in no list. While the nodes' time is unknown the place may be wrong; the answers show that
-        // time.
+        // Behind all others, in no list. While the nodes' time is unknown the place may be wrong;
+        // the answers show that time.
         let is_last = self.has_no_place || time.is_none();
         let since = if is_last { u64::MAX } else { self.place(view) };
         let enters = !is_last && self.waits();
@@ -341,8 +345,9 @@ impl Call {
         }
     }
 
-    /// Takes an answer. `reached`: see [`ReplyHandler`](crate::session::pending_command::ReplyHandler). Returns whether
-    /// it counts, and whether the call has a next step.
+    /// Takes an answer. `reached`: see
+    /// [`ReplyHandler`](crate::session::pending_command::ReplyHandler). Returns whether it counts,
+    /// and whether the call has a next step.
     pub(crate) fn on_answer(
         &mut self,
         round: u32,
@@ -404,8 +409,8 @@ impl Call {
         let Some(end) = asked.ballot.end() else {
             return Next::Sleep(asked.deadline);
         };
-        // The limit of rounds follows the first round. A round that connected, was cut short, or ended at once without a
-        // reachable node shows nothing about load.
+        // The limit of rounds follows the first round. A round that connected, was cut short, or
+        // ended at once without a reachable node shows nothing about load.
         let time = asked.deadline.saturating_duration_since(asked.sent.tick);
         let is_answered = end != AcquireEnd::Lost(RoundLoss::NoQuorum);
         if time == self.terms.response_timeout && (is_answered || asked.timed_out) {
@@ -423,7 +428,8 @@ impl Call {
             }
             AcquireEnd::Raise { token } => self.raise(token, now),
             AcquireEnd::Lost(_) => {
-                // A short wait for the other nodes: one release then gives back all grants, to the first waiting call.
+                // A short wait for the other nodes: one release then gives back all grants, to the
+                // first waiting call.
                 let grace = pause::grace(now.moment.since(asked.sent.moment), 0);
                 let until = now.tick.checked_add(grace).unwrap_or(now.tick);
                 let until = if self.terms.rounds.is_some() {
@@ -487,8 +493,9 @@ impl Call {
         of.len().saturating_sub(quarantined.len()) < self.quorum()
     }
 
-    /// RACE: T1 and T2 ask servers of which a majority is quarantined; each finds the other's keys there and gives back its
-    /// own. Therefore such refusals are no votes, and the open nodes decide whether a majority votes.
+    /// RACE: T1 and T2 ask servers of which a majority is quarantined; each finds the other's keys
+    /// there and gives back its own. Therefore such refusals are no votes, and the open nodes
+    /// decide whether a majority votes.
     fn on_held(&mut self, is_last: bool, view: &impl View, now: Now) -> Next {
         let asked = &self.asked;
         let answered = asked
@@ -512,8 +519,8 @@ impl Call {
 
     /// Checks the quarantines of the nodes that have granted the lock once more.
     ///
-    /// RACE: T1 counts a grant of a node after its known quarantine; T2 reads the record of another node of the majority,
-    /// with a longer ttl. Therefore T1 checks all of them.
+    /// RACE: T1 counts a grant of a node after its known quarantine; T2 reads the record of another
+    /// node of the majority, with a longer ttl. Therefore T1 checks all of them.
     fn check(
         &mut self,
         token: u64,
@@ -535,8 +542,9 @@ impl Call {
             self.asked.barred = quarantined;
             return self.lose(RoundLoss::NoQuorum, view, now);
         };
-        // RACE: T1, this call, is refused by a node and enters its list; T2 releases the lock there, and the node hands it
-        // over to T1; T1 raises its token and finds the key there. It has the short life of a hand-over.
+        // RACE: T1, this call, is refused by a node and enters its list; T2 releases the lock
+        // there, and the node hands it over to T1; T1 raises its token and finds the key there. It
+        // has the short life of a hand-over.
         let handed = counted.without(asked.votes().nodes_with(Answer::is_granted));
         let gone = gone.union(quarantined.iter().map(|it| it.0).collect());
         let mut lasts_until = use_until;
@@ -545,7 +553,8 @@ impl Call {
             let end = lease::use_until(asked.sent.moment, life, self.terms.margin.of(life));
             lasts_until = end.map_or(use_until, |it| it.earliest(use_until));
         }
-        // RACE: T1, a worker, takes the grants in time; T2, this call, runs again behind the end of the lease.
+        // RACE: T1, a worker, takes the grants in time; T2, this call, runs again behind the end of
+        // the lease.
         if now.moment.has_reached(lasts_until) {
             return self.lose(RoundLoss::TooLate, view, now);
         }
@@ -626,8 +635,9 @@ impl Call {
         self.news.push(News::Lost { lost, pause });
     }
 
-    /// What removes everything that a lost round may have left on the nodes; `None` if the call keeps its owner and its
-    /// grants, to claim the rest. `stays`: the call keeps its place in the lists.
+    /// What removes everything that a lost round may have left on the nodes; `None` if the call
+    /// keeps its owner and its grants, to claim the rest. `stays`: the call keeps its place in the
+    /// lists.
     fn take_back(
         &mut self,
         lost: &Lost,
@@ -647,28 +657,32 @@ impl Call {
         } else {
             reached.without(lost.refusals())
         };
-        // No node got the command. While servers are slow, a release for each such round would slow them down further. A
-        // hand-over lasts for a second.
+        // No node got the command. While servers are slow, a release for each such round would slow
+        // them down further. A hand-over lasts for a second.
         let is_unsent = asked.reached.is_empty();
-        // RACE: T1, this call, loses its round before a quarantined server has answered; T2, the server, grants the lock; T1
-        // waits for other servers and claims nothing. Therefore T1 takes back such a possible grant. A key there is no vote,
-        // and its holder could not heal the lock.
+        // RACE: T1, this call, loses its round before a quarantined server has answered; T2, the
+        // server, grants the lock; T1 waits for other servers and claims nothing. Therefore T1
+        // takes back such a possible grant. A key there is no vote, and its holder could not heal
+        // the lock.
         let quarantined = view.quarantined_of(may_have_granted, asked.sent.tick);
         let claims = owner.claims && !may_have_granted.is_empty();
         let proposal = asked.ballot.proposal();
         let which = asked.ballot.in_the_way();
         if waits && (is_unsent || stays && quarantined.is_empty() && !claims) {
-            // The call is in the lists, and a release hands the lock over to it. It claims the grants once.
+            // The call is in the lists, and a release hands the lock over to it. It claims the
+            // grants once.
             self.owner = Some(Owner { reached, ..owner });
             self.keep(granted, now);
             return None;
         }
-        // RACE: T1, this call, gives up on a node; T2, the node, grants the lock late. Therefore T1 puts the release behind
-        // the acquire, on the only connection to the node: the node runs them in that order.
+        // RACE: T1, this call, gives up on a node; T2, the node, grants the lock late. Therefore T1
+        // puts the release behind the acquire, on the only connection to the node: the node runs
+        // them in that order.
         //
-        // One gap stays open on purpose. If the connection breaks between the two, the node may run the acquire from the old
-        // socket after the release from the new one. The key then stays for one ttl and the node refuses all clients for
-        // that time. Nobody counted the vote, so there is no second holder.
+        // One gap stays open on purpose. If the connection breaks between the two, the node may run
+        // the acquire from the old socket after the release from the new one. The key then stays
+        // for one ttl and the node refuses all clients for that time. Nobody counted the vote, so
+        // there is no second holder.
         let since = self.place(view);
         let stays = (waits && stays).then_some(Stay {
             owner: owner.successor,
@@ -695,9 +709,9 @@ impl Call {
 
     /// The owner of a lost round goes.
     ///
-    /// RACE: T1, the holder, releases the lock, and nodes hand it over to this call; T2, this call, takes back its round
-    /// there, and no node hands over what a call gives back to itself. Therefore messages to the former owner, earlier or
-    /// later, make the call ask.
+    /// RACE: T1, the holder, releases the lock, and nodes hand it over to this call; T2, this call,
+    /// takes back its round there, and no node hands over what a call gives back to itself.
+    /// Therefore messages to the former owner, earlier or later, make the call ask.
     fn drop_owner(&mut self, before: Owner, stays: bool, view: &impl View) {
         self.owner = None;
         let HandOvers { nodes, since, .. } = std::mem::take(&mut self.hand_overs);
@@ -763,7 +777,8 @@ impl Call {
         self.is_admitted
     }
 
-    /// Ends the wait: `lost` shows for this call too that waiting is hopeless. False if the call began later.
+    /// Ends the wait: `lost` shows for this call too that waiting is hopeless. False if the call
+    /// began later.
     pub(crate) fn give_up_with(&mut self, lost: &Arc<Lost>) -> bool {
         let is_older = self.terms.began.tick <= lost.began;
         if is_older {
@@ -772,14 +787,15 @@ impl Call {
         is_older
     }
 
-    /// `node` has handed the lock over to this call or its hold. Returns whether the call has a next step.
+    /// `node` has handed the lock over to this call or its hold. Returns whether the call has a
+    /// next step.
     ///
-    /// RACE: T1, this call, asks; T2, the node, has handed the lock over before, and the key has expired since; T1 reads the
-    /// message behind the answer. Therefore a hand-over is a vote only behind the answer to the last acquire, and the next
-    /// acquire drops it.
+    /// RACE: T1, this call, asks; T2, the node, has handed the lock over before, and the key has
+    /// expired since; T1 reads the message behind the answer. Therefore a hand-over is a vote only
+    /// behind the answer to the last acquire, and the next acquire drops it.
     ///
-    /// RACE: T1, the call, wins a handed-over slot; T2, a worker, delivers that message behind the answers. Therefore nothing
-    /// is given back here: a won permit gives back all other slots.
+    /// RACE: T1, the call, wins a handed-over slot; T2, a worker, delivers that message behind the
+    /// answers. Therefore nothing is given back here: a won permit gives back all other slots.
     pub(crate) fn on_hand_over(&mut self, node: NodeId, notice: &HandedOver, now: Tick) -> bool {
         let is_current = self.owner.map(|it| it.token) == notice.owner();
         let asked = &mut self.asked;
@@ -811,25 +827,26 @@ impl Call {
         self.hand_overs.nodes.insert(node);
         self.hand_overs.since.get_or_insert(now);
         let so_far = self.hand_overs.nodes.len();
-        // Once to begin the wait for other nodes, and once for a majority. The thread may not have the result of the
-        // entering release yet.
+        // Once to begin the wait for other nodes, and once for a majority. The thread may not have
+        // the result of the entering release yet.
         so_far == 1 && self.is_admitted || so_far == self.quorum()
     }
 
-    /// The round won by hand-overs of a majority, if the lease allows it. Otherwise the call claims the lock in its turn.
-    /// Its lease counts from the send of the last acquire, since the keys were set later.
+    /// The round won by hand-overs of a majority, if the lease allows it. Otherwise the call claims
+    /// the lock in its turn. Its lease counts from the send of the last acquire, since the keys
+    /// were set later.
     ///
-    /// RACE: T1, another client, releases many locks at once; T2, slow servers, hand them over to calls of this manager; T3,
-    /// the renewal thread, has to extend all of them within one short life. Therefore each has a round ticket until its
-    /// first extension.
+    /// RACE: T1, another client, releases many locks at once; T2, slow servers, hand them over to
+    /// calls of this manager; T3, the renewal thread, has to extend all of them within one short
+    /// life. Therefore each has a round ticket until its first extension.
     fn won_by_hand_overs(&self, view: &impl View, now: Now) -> Option<Asked> {
         let HandOvers { votes, life, .. } = &self.hand_overs;
         let asked = &self.asked;
         if votes.len() < self.quorum() || !asked.is_current || asked.is_handed_over {
             return None;
         }
-        // RACE: T1 wins with little time left; T2 answers the first extension after the end of the lease. Therefore a call
-        // with slow answers or a short rest of the lease asks again.
+        // RACE: T1 wins with little time left; T2 answers the first extension after the end of the
+        // lease. Therefore a call with slow answers or a short rest of the lease asks again.
         let until = lease::use_until(asked.sent.moment, *life, self.terms.margin.of(*life))?;
         let least = lease::FIRST_EXTENSION.saturating_add(self.grace.saturating_mul(2));
         if now.moment.until(until) < least.max(life.checked_div(4)?) {
@@ -847,17 +864,18 @@ impl Call {
         })
     }
 
-    /// Enters the lists of the nodes `to` by a release of the lock with this token: its owner and its place, `since` if it
-    /// has none. `None` if the call is in the lists or is about to ask.
+    /// Enters the lists of the nodes `to` by a release of the lock with this token: its owner and
+    /// its place, `since` if it has none. `None` if the call is in the lists or is about to ask.
     ///
-    /// It is an acquire that every node has refused, with the token of the lock as the counter. Its owner is new, so any
-    /// hand-over to it was set after the release.
+    /// It is an acquire that every node has refused, with the token of the lock as the counter. Its
+    /// owner is new, so any hand-over to it was set after the release.
     ///
-    /// RACE: T1, the call, loses a round and releases its owner; T2, the releasing thread, enters the call as that owner
-    /// behind the release, and nobody removes it. Therefore T2 draws a new owner, and not during a round.
+    /// RACE: T1, the call, loses a round and releases its owner; T2, the releasing thread, enters
+    /// the call as that owner behind the release, and nobody removes it. Therefore T2 draws a new
+    /// owner, and not during a round.
     ///
-    /// RACE: T2 enters the call here; T1 leaves the queue; T2 sends the release, which enters the call in the lists.
-    /// Therefore a hand-over to a missing owner is given back.
+    /// RACE: T2 enters the call here; T1 leaves the queue; T2 sends the release, which enters the
+    /// call in the lists. Therefore a hand-over to a missing owner is given back.
     pub(crate) fn enter(
         &mut self,
         token: u64,
@@ -877,8 +895,9 @@ impl Call {
         self.asked = self.refused_by_all(token, now);
         // Without a message: the lock may be handed over for a short life only.
         self.try_at = now.tick.checked_add(lease::FIRST_LIFE.mul_f64(0.5));
-        // RACE: T1 enters this call; T2, an earlier release, admits it as the first call; T3, the first node, hands the lock
-        // over. Therefore the call waits for other nodes until T1 knows the duration of its release.
+        // RACE: T1 enters this call; T2, an earlier release, admits it as the first call; T3, the
+        // first node, hands the lock over. Therefore the call waits for other nodes until T1 knows
+        // the duration of its release.
         self.grace = lease::FIRST_EXTENSION;
         Some((owner, *self.since.get_or_insert(since)))
     }

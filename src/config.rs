@@ -8,7 +8,8 @@ use crate::ids::{OwnerLabel, wide};
 use crate::observer::UserObserver;
 use crate::time::{About, Exactly};
 
-/// All options of a manager. Every default is written here, once; the builder's docs name them again for readers.
+/// All options of a manager. Every default is written here, once; the builder's docs name them
+/// again for readers.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) ttl: Duration,
@@ -100,8 +101,8 @@ impl Margin {
 
 const TTL_MIN: Duration = Duration::from_millis(100);
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(60 * 60);
-/// Longest ttl without a given `max_ttl`: the default ttl. Not less, however short the ttl is: the first program
-/// decides for the servers, and others may have the default.
+/// Longest ttl without a given `max_ttl`: the default ttl. Not less, however short the ttl is: the
+/// first program decides for the servers, and others may have the default.
 const MAX_TTL: Duration = Duration::from_secs(10);
 /// A renewal gets several tries within a ttl only if a try is much shorter than it.
 const RESPONSE_TIMEOUTS_IN_A_TTL: u32 = 4;
@@ -113,7 +114,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 const MARGIN_SHARE_MAX: f64 = 0.5;
 const FENCING_TTL_MIN: Duration = Duration::from_secs(60);
 const FENCING_TTL_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
-/// Names and prefixes together are a Redis key; longer ones are a mistake, and every round would carry them.
+/// Names and prefixes together are a Redis key; longer ones are a mistake, and every round would
+/// carry them.
 pub(crate) const NAME_MAX: usize = 64 * 1024;
 /// Largest number of names taken together.
 pub(crate) const NAMES_MAX: usize = 64;
@@ -204,7 +206,8 @@ impl Config {
             .or(self.quarantine.then(|| self.ttl.max(MAX_TTL)))
     }
 
-    /// Problem of `ttl` under these options, if any; also for the ttl of one lock and of one extension.
+    /// Problem of `ttl` under these options, if any; also for the ttl of one lock and of one
+    /// extension.
     pub(crate) fn ttl_problem(&self, ttl: Duration) -> Option<BuildProblem> {
         let needed = self
             .response_timeout
@@ -251,9 +254,10 @@ impl Config {
         }
     }
 
-    /// Problem of counters that may expire under the holder of a lock of `ttl`, if any. They are renewed with the lock,
-    /// every third of its ttl, and less often only if their ttl is much longer (`lease::keep_counter_after`). So a node
-    /// that was unreachable for a whole ttl still has its counter for the next holder.
+    /// Problem of counters that may expire under the holder of a lock of `ttl`, if any. They are
+    /// renewed with the lock, every third of its ttl, and less often only if their ttl is much
+    /// longer (`lease::keep_counter_after`). So a node that was unreachable for a whole ttl still
+    /// has its counter for the next holder.
     fn fencing_problem(&self, ttl: Duration) -> Option<BuildProblem> {
         let needed = ttl.saturating_mul(TTLS_IN_A_FENCING_TTL);
         let fencing_ttl = self.fencing_ttl.filter(|it| *it < needed)?;
@@ -388,7 +392,8 @@ mod tests {
         }
     }
 
-    /// The numbers of the page about safety: a key of 10 s ends before its holder stops if its server gains too much.
+    /// The numbers of the page about safety: a key of 10 s ends before its holder stops if its
+    /// server gains too much.
     #[test]
     fn c5_a_margin_covers_the_corrections_of_time_daemons() {
         const CHRONY: f64 = 83_333e-6;

@@ -70,9 +70,11 @@ pub(crate) struct Engine {
 /// Acquisitions and releases under way. The workers end after them.
 struct Calls {
     under_way: usize,
-    /// The threads of all nodes, then those of watchers and the renewal. Taken by the first shutdown.
+    /// The threads of all nodes, then those of watchers and the renewal. Taken by the first
+    /// shutdown.
     threads: Option<Vec<OwnThread>>,
-    /// Latest end of the shutdown, once begun. No call begins any more, and the shutdown alone releases the held locks.
+    /// Latest end of the shutdown, once begun. No call begins any more, and the shutdown alone
+    /// releases the held locks.
     over_at: Option<Tick>,
     is_over: bool,
 }
@@ -134,8 +136,8 @@ impl Engine {
         })
     }
 
-    /// Runs `work` while holding off the end of the workers. An error after the begin of a shutdown, and in a forked
-    /// child, which has no threads for it.
+    /// Runs `work` while holding off the end of the workers. An error after the begin of a
+    /// shutdown, and in a forked child, which has no threads for it.
     pub(crate) fn operate<T>(
         &self,
         work: impl FnOnce(&Arc<ManagerState>) -> T,
@@ -148,8 +150,8 @@ impl Engine {
             .ok_or(AcquireError::ShutDown)
     }
 
-    /// Runs `work` as a call under way. `None` after the begin of a shutdown. Waits for the releases of a shutdown that
-    /// begins during `work`: the process may end with this call.
+    /// Runs `work` as a call under way. `None` after the begin of a shutdown. Waits for the
+    /// releases of a shutdown that begins during `work`: the process may end with this call.
     pub(crate) fn count<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let result = self.begin().map(|_call| work());
         self.await_releases();
@@ -159,7 +161,8 @@ impl Engine {
     /// Counts a call while the result lives.
     fn begin(&self) -> Option<Operation<'_>> {
         let mut calls = self.calls.lock();
-        // RACE: T1 begins a call; T2 begins a shutdown. Both use the locked count; therefore T2 waits for T1, or T1 ends here.
+        // RACE: T1 begins a call; T2 begins a shutdown. Both use the locked count; therefore T2
+        // waits for T1, or T1 ends here.
         if calls.over_at.is_some() {
             return None;
         }
@@ -183,8 +186,8 @@ impl Engine {
         }
     }
 
-    /// Ends everything within `grace`. Held locks are lost and released, waiting calls return, queued commands are sent and
-    /// threads are joined. Then the losses are announced.
+    /// Ends everything within `grace`. Held locks are lost and released, waiting calls return,
+    /// queued commands are sent and threads are joined. Then the losses are announced.
     pub(crate) fn shutdown(&self, grace: Duration) {
         if self.shared.process.is_forked() {
             // The threads are the parent's.
@@ -216,7 +219,8 @@ impl Engine {
         workers.for_each(|it| self.join(it, over_at));
         self.calls.lock().is_over = true;
         self.ended.notify_all();
-        // Last: the process may end with a notified thread. Nobody waits for observers or for the name of a member.
+        // Last: the process may end with a notified thread. Nobody waits for observers or for the
+        // name of a member.
         losses.into_iter().for_each(|it| it.announce_stop());
         threads.for_each(|it| self.join(it, over_at));
         // Keeps the queued lines and events, unless the logger or the observer blocks.
@@ -258,8 +262,8 @@ impl Drop for Operation<'_> {
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.shared.process.is_forked() {
-            // These handles belong to threads of the parent. New threads of this process may have the same ids. To drop the
-            // handles would detach them, and their joins would panic.
+            // These handles belong to threads of the parent. New threads of this process may have
+            // the same ids. To drop the handles would detach them, and their joins would panic.
             std::mem::forget(self.calls.get_mut().threads.take());
             return;
         }

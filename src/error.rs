@@ -1,7 +1,7 @@
 //! What can go wrong: one error type per operation, with a row per node.
 //!
-//! The error types stand at the root of the crate as well, and the rows stand here. [`AcquireError::kind`] is for code: try
-//! again, give up, or raise an alert.
+//! The error types stand at the root of the crate as well, and the rows stand here.
+//! [`AcquireError::kind`] is for code: try again, give up, or raise an alert.
 
 mod finding;
 mod node_failure;
@@ -119,14 +119,14 @@ pub enum BuildProblem {
 
 /// Why a lock was not acquired.
 ///
-/// After an error nothing of the call stays on reachable nodes. On an unreachable node a key may stay for one ttl. Match
-/// [`kind`](AcquireError::kind) to decide what to do.
+/// After an error nothing of the call stays on reachable nodes. On an unreachable node a key may
+/// stay for one ttl. Match [`kind`](AcquireError::kind) to decide what to do.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 #[doc(alias = "LockError")]
 pub enum AcquireError {
-    /// A majority votes, and another program, thread, or this thread holds the lock. Normal operation, except for
-    /// [this thread](HeldBy::ThisThread).
+    /// A majority votes, and another program, thread, or this thread holds the lock. Normal
+    /// operation, except for [this thread](HeldBy::ThisThread).
     #[error("{name:?}: held by {by} (waited {}){}", About(*waited), InTheWay(*by, nodes))]
     Held {
         /// The name of the lock.
@@ -148,8 +148,8 @@ pub enum AcquireError {
         /// How long the call tried.
         waited: Duration,
     },
-    /// This process has more calls under way than the nodes answer in time, and the call did not get its turn. Nothing was sent.
-    /// Use fewer threads, or wait longer.
+    /// This process has more calls under way than the nodes answer in time, and the call did not
+    /// get its turn. Nothing was sent. Use fewer threads, or wait longer.
     #[error(
         "{name:?}: busy: this process has more calls under way than the nodes answer in time (waited {}): use fewer threads, or wait \
          longer",
@@ -231,14 +231,15 @@ pub enum AcquireError {
     /// The ttl of this lock is not allowed under the manager's settings.
     #[error(transparent)]
     BadTtl(BuildProblem),
-    /// This thread still has guards of a lost hold of this [reentrant](crate::ReentrantMutex) lock. Drop them first.
+    /// This thread still has guards of a lost hold of this [reentrant](crate::ReentrantMutex) lock.
+    /// Drop them first.
     #[error("{lost}; drop the guards of this thread first")]
     HoldLost {
         /// How the hold was lost.
         lost: Lost,
     },
-    /// A [reentrant](crate::ReentrantMutex) lock was taken in the destructor of a thread-local value, too late in the life of the
-    /// thread.
+    /// A [reentrant](crate::ReentrantMutex) lock was taken in the destructor of a thread-local
+    /// value, too late in the life of the thread.
     #[error("the thread is ending and can no longer take reentrant locks")]
     ThreadEnding,
     /// The operating system provided no random bytes for the owner token.
@@ -249,7 +250,8 @@ pub enum AcquireError {
     },
 }
 
-/// Who holds a lock that was not acquired, from the view of the call. [`NodeAnswer::Held`] has the view of a node.
+/// Who holds a lock that was not acquired, from the view of the call. [`NodeAnswer::Held`] has the
+/// view of a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum HeldBy {
@@ -257,9 +259,10 @@ pub enum HeldBy {
     Other,
     /// Another thread, by this manager. For a semaphore: one of the permits.
     ThisProcess,
-    /// The calling thread itself. If it still has the guard, it waited for itself: drop the guard first, or take a mutex as
-    /// a [reentrant](crate::LockManager::reentrant_mutex) one. It may have passed the guard to another thread. For a semaphore:
-    /// the calling thread took one of the permits.
+    /// The calling thread itself. If it still has the guard, it waited for itself: drop the guard
+    /// first, or take a mutex as a [reentrant](crate::LockManager::reentrant_mutex) one. It may
+    /// have passed the guard to another thread. For a semaphore: the calling thread took one of the
+    /// permits.
     ThisThread,
 }
 
@@ -318,15 +321,18 @@ impl AcquireError {
 pub enum ErrorKind {
     /// Someone else holds the lock. Expected: try again later, or leave the work to the holder.
     Yield,
-    /// Too few nodes answered in time, or this process is overloaded. Try again; raise an alert if it lasts.
+    /// Too few nodes answered in time, or this process is overloaded. Try again; raise an alert if
+    /// it lasts.
     Retry,
-    /// Too many nodes are [quarantined](crate::Builder::quarantine). It ends by itself: try again later, or call `lock`.
+    /// Too many nodes are [quarantined](crate::Builder::quarantine). It ends by itself: try again
+    /// later, or call `lock`.
     Wait,
     /// Settings, a name, or a server must be changed first. Retries do not help: raise an alert.
     Fix,
     /// The call was cancelled or the manager was shut down. The program is ending: end with it.
     Stop,
-    /// A mistake in the program, or the system has no resources: a forked process, guards of a lost reentrant hold. Report it.
+    /// A mistake in the program, or the system has no resources: a forked process, guards of a lost
+    /// reentrant hold. Report it.
     Report,
 }
 
@@ -360,7 +366,8 @@ pub struct Lost {
 #[derive(Clone, Copy, Debug, Eq, Error, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum RoundLoss {
-    /// A majority votes. Somebody else holds the lock, or several calls split the nodes between them.
+    /// A majority votes. Somebody else holds the lock, or several calls split the nodes between
+    /// them.
     #[error("held")]
     Held,
     /// Too few nodes vote for any majority.
@@ -381,13 +388,15 @@ pub enum RoundLoss {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// No majority confirmed an extension in time: nodes failed, or this process or machine was paused.
+    /// No majority confirmed an extension in time: nodes failed, or this process or machine was
+    /// paused.
     #[error("lock lost: no majority of nodes extended it in time")]
     Expired,
     /// Too many nodes reported that the key is gone or someone else's.
     #[error("lock lost: too many nodes no longer hold it")]
     Gone,
-    /// The clock of a node was stepped forward, so the lock may have expired there early, and too few other nodes confirmed it.
+    /// The clock of a node was stepped forward, so the lock may have expired there early, and too
+    /// few other nodes confirmed it.
     #[error("lock lost: the clock of a node was set forward, and too few others hold it")]
     NodeClock,
     /// The [maximum hold](crate::Builder::max_hold) was reached.
@@ -426,8 +435,8 @@ pub enum ExtendError {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Released {
-    /// Nodes that had confirmed when the call returned. The command went to the others too. For a lock that
-    /// [stays](crate::Hold::keep_for): nodes that confirmed the lock before.
+    /// Nodes that had confirmed when the call returned. The command went to the others too. For a
+    /// lock that [stays](crate::Hold::keep_for): nodes that confirmed the lock before.
     pub confirmed: usize,
     /// All nodes of the manager.
     pub nodes: usize,
@@ -447,11 +456,12 @@ impl fmt::Display for Released {
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock was lost before the release, or the release found it gone: the work was not protected to its end.
+    /// The lock was lost before the release, or the release found it gone: the work was not
+    /// protected to its end.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// No majority confirmed within the response timeout. The release stays queued for the other nodes. Where it never arrives,
-    /// the key expires within one ttl.
+    /// No majority confirmed within the response timeout. The release stays queued for the other
+    /// nodes. Where it never arrives, the key expires within one ttl.
     #[error("release not confirmed: {confirmed} of {} nodes confirmed: {}", nodes.len(), Rows(nodes))]
     NotConfirmed {
         /// The number of confirming nodes.
@@ -461,16 +471,18 @@ pub enum ReleaseError {
     },
 }
 
-/// Why [`with`](crate::Mutex::with), [`read_with`](crate::RwLock::read_with) or [`write_with`](crate::RwLock::write_with) failed.
+/// Why [`with`](crate::Mutex::with), [`read_with`](crate::RwLock::read_with) or
+/// [`write_with`](crate::RwLock::write_with) failed.
 ///
-/// Independent of the closure's value, so that `?` takes it in every function that returns a boxed error.
+/// Independent of the closure's value, so that `?` takes it in every function that returns a boxed
+/// error.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum WithError {
     /// The lock was not acquired, and the closure was not called.
     #[error("{0}")]
     NotAcquired(#[from] AcquireError),
-    /// The closure ran to its end, but the lock was lost before that: another holder may have been at work too. The
-    /// closure's value is dropped.
+    /// The closure ran to its end, but the lock was lost before that: another holder may have been
+    /// at work too. The closure's value is dropped.
     #[error("{0}")]
     Lost(#[from] Lost),
 }

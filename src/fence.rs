@@ -1,6 +1,8 @@
-//! Statements for storage that rejects stale holders. [`guide::fencing`](crate::guide::fencing) shows how to use them.
+//! Statements for storage that rejects stale holders. [`guide::fencing`](crate::guide::fencing)
+//! shows how to use them.
 //!
-//! Texts only: nothing here connects to a storage. Check and write must be one transaction, which only your code can make.
+//! Texts only: nothing here connects to a storage. Check and write must be one transaction, which
+//! only your code can make.
 //!
 //! ```
 //! use quorlock::{FencingToken, fence::{self, Stale}};
@@ -26,20 +28,22 @@ use crate::ids::FencingToken;
 
 /// The statements of one SQL dialect, with its placeholders.
 ///
-/// The table `quorlock_fence` has a row per name: the largest registered token. Take the name of the lock, or any other
-/// name of the protected data, of 255 bytes at most.
+/// The table `quorlock_fence` has a row per name: the largest registered token. Take the name of
+/// the lock, or any other name of the protected data, of 255 bytes at most.
 ///
 /// In each transaction of a holder, before its first read: run [`register`](Self::register), then
-/// [`largest`](Self::largest). If that token is not exactly the holder's, or there is no row, roll back.
+/// [`largest`](Self::largest). If that token is not exactly the holder's, or there is no row, roll
+/// back.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Sql {
     /// Creates the table. Without parameters; for your migrations.
     pub create: &'static str,
-    /// Parameters: name, [token](FencingToken::as_i64). Registers the token unless a larger one is registered. Locks the row
-    /// until the end of the transaction.
+    /// Parameters: name, [token](FencingToken::as_i64). Registers the token unless a larger one is
+    /// registered. Locks the row until the end of the transaction.
     ///
-    /// [`POSTGRES`] and [`SQLITE`] return the token, or no row if a larger one is registered. That answer is enough there.
+    /// [`POSTGRES`] and [`SQLITE`] return the token, or no row if a larger one is registered. That
+    /// answer is enough there.
     pub register: &'static str,
     /// Parameter: name. Returns the largest registered token, and locks the row like `register`.
     pub largest: &'static str,
@@ -56,8 +60,8 @@ pub const POSTGRES: Sql = Sql {
 
 /// For MySQL and MariaDB.
 ///
-/// Do not count affected rows in place of [`Sql::largest`]: a stale holder and the same holder's second registration both
-/// change none.
+/// Do not count affected rows in place of [`Sql::largest`]: a stale holder and the same holder's
+/// second registration both change none.
 pub const MYSQL: Sql = Sql {
     create: "CREATE TABLE IF NOT EXISTS quorlock_fence \
              (name varbinary(255) PRIMARY KEY, token bigint NOT NULL) ENGINE = InnoDB",
@@ -75,7 +79,8 @@ pub const SQLITE: Sql = Sql {
     largest: "SELECT token FROM quorlock_fence WHERE name = ?1",
 };
 
-/// A script for Redis and Valkey, for `EVAL`: registers a token and runs one command, unless a larger token is registered.
+/// A script for Redis and Valkey, for `EVAL`: registers a token and runs one command, unless a
+/// larger token is registered.
 ///
 /// | parameter | meaning |
 /// | --- | --- |
@@ -84,10 +89,12 @@ pub const SQLITE: Sql = Sql {
 /// | `ARGV[1]` | token |
 /// | `ARGV[2]` and on | command with its arguments, such as `GET`, `{tickets}:left`. None: registers only |
 ///
-/// Returns two values: 1 and the reply of the command, or 0 and the larger registered token. Then nothing is changed.
+/// Returns two values: 1 and the reply of the command, or 0 and the larger registered token. Then
+/// nothing is changed.
 pub const REDIS: &str = include_str!("fence/run.lua");
 
-/// Storage rejected a fencing token, because a later holder has registered a larger one. For the errors of your own code.
+/// Storage rejected a fencing token, because a later holder has registered a larger one. For the
+/// errors of your own code.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "the storage rejected fencing token {ours}: a later holder registered {}; drop this work and take the lock again",

@@ -1,16 +1,18 @@
-//! A held lock: what its nodes have promised, and the next step for it. Pure: no clock, no thread, no log.
+//! A held lock: what its nodes have promised, and the next step for it. Pure: no clock, no thread,
+//! no log.
 //!
 //! ```text
 //!   Held ── its time is over, too few nodes have it, their clocks step, the manager ends ──> Lost(reason)
 //!     └─── its holder lets go in time ─────────────────────────────────────────────────────> Released
 //! ```
 //!
-//! Neither is ever held again. While held, each answer of a node changes the [ledger](promises); the ledger says how
-//! long the lease lasts. [`Hold::on_due`] is the plan: an extension, or the time until the next step. An extension ends
-//! as *confirmed*, or as *failed*: then it is repeated after a pause. Late answers count for the ledger all the same.
+//! Neither is ever held again. While held, each answer of a node changes the [ledger](promises);
+//! the ledger says how long the lease lasts. [`Hold::on_due`] is the plan: an extension, or the
+//! time until the next step. An extension ends as *confirmed*, or as *failed*: then it is repeated
+//! after a pause. Late answers count for the ledger all the same.
 //!
-//! An extension sets missing keys, where the counter is not above the number that a majority has confirmed. A set key
-//! is a grant: it counts at once, on a server that may grant.
+//! An extension sets missing keys, where the counter is not above the number that a majority has
+//! confirmed. A set key is a grant: it counts at once, on a server that may grant.
 
 pub(crate) mod promises;
 
@@ -107,8 +109,8 @@ pub(crate) struct Hold {
     number: u64,
     /// The last confirmed round.
     confirmed: u64,
-    /// Time of the first extension, until confirmed or not needed: its promises are short, or a voting node may lack
-    /// the lock.
+    /// Time of the first extension, until confirmed or not needed: its promises are short, or a
+    /// voting node may lack the lock.
     first_at: Option<Moment>,
     /// Whether all its promises are those of a hand-over.
     is_handed_over: bool,
@@ -123,7 +125,8 @@ pub(crate) struct Hold {
     checked_at: Option<Tick>,
     /// Whether a node lacks the lock because the last extension was not allowed to set it.
     is_unset: bool,
-    /// Some between a failed extension and the next confirmed one: whether the log has a line for it.
+    /// Some between a failed extension and the next confirmed one: whether the log has a line for
+    /// it.
     pub(crate) unextended: Option<bool>,
     logged_long: bool,
     /// Nodes that may have got a command of its owner.
@@ -158,7 +161,8 @@ impl Hold {
         }
     }
 
-    /// Takes the answer of a node to the acquire. Not behind an extension. `is_short`: the key has the life of a hand-over.
+    /// Takes the answer of a node to the acquire. Not behind an extension. `is_short`: the key has
+    /// the life of a hand-over.
     pub(crate) fn on_grant(
         &mut self,
         node: NodeId,
@@ -230,11 +234,11 @@ impl Hold {
         }
     }
 
-    /// The same as [`Hold::left`], and ends the hold if its time is over: a clock that is set back must not make the lock
-    /// held again.
+    /// The same as [`Hold::left`], and ends the hold if its time is over: a clock that is set back
+    /// must not make the lock held again.
     ///
-    /// RACE: T1 sends an extension; the lease ends; T2 brings the answer. Therefore the lock stays lost: another
-    /// client may have held it in between.
+    /// RACE: T1 sends an extension; the lease ends; T2 brings the answer. Therefore the lock stays
+    /// lost: another client may have held it in between.
     pub(crate) fn end_by_clock(&mut self, now: Moment) -> Result<Duration, LostReason> {
         let left = self.left(now);
         if let Err(reason) = left {
@@ -243,7 +247,8 @@ impl Hold {
         left
     }
 
-    /// Ends the hold for its holder, in time: the end of each node's promise. Otherwise how it was lost.
+    /// Ends the hold for its holder, in time: the end of each node's promise. Otherwise how it was
+    /// lost.
     pub(crate) fn release(&mut self, now: Moment) -> Result<Vec<Option<Moment>>, LostReason> {
         self.end_by_clock(now)?;
         self.phase = Phase::Released;
@@ -263,7 +268,8 @@ impl Hold {
         Ok(self.ask(ttl, None, None, ends_at, now, servers))
     }
 
-    /// Begins an extension for `ttl`, and not beyond `end`. `owed`: nodes without the command if no caller waits for it.
+    /// Begins an extension for `ttl`, and not beyond `end`. `owed`: nodes without the command if no
+    /// caller waits for it.
     fn ask(
         &mut self,
         ttl: Duration,
@@ -284,7 +290,8 @@ impl Hold {
             until: end.map_or(until, |it| until.earliest(it)),
             number,
         };
-        // A raised number is confirmed first: a majority without this counter proves that there was no newer holder.
+        // A raised number is confirmed first: a majority without this counter proves that there was
+        // no newer holder.
         let sets = if self.promises.has_majority(|it| number <= it.number) {
             servers.settable(now.tick)
         } else {
@@ -317,8 +324,8 @@ impl Hold {
         self.open.is_some_and(|it| it.promise.round == round)
     }
 
-    /// Time until a majority has to confirm the lock early: node clocks were set forward so that the lock is in doubt
-    /// then, or a missing key was not set.
+    /// Time until a majority has to confirm the lock early: node clocks were set forward so that
+    /// the lock is in doubt then, or a missing key was not set.
     fn check_in(&self, Now { moment, tick }: Now, servers: &impl Servers) -> Option<Duration> {
         let due = if self.is_unset {
             // Another number needs a majority first.
@@ -335,8 +342,8 @@ impl Hold {
         Some(next.map_or(due, |it| it.saturating_duration_since(tick).max(due)))
     }
 
-    /// Time until the next step, with a renewal `after` this time since the last one, and whether it is a check; `None`
-    /// if the hold is over.
+    /// Time until the next step, with a renewal `after` this time since the last one, and whether
+    /// it is a check; `None` if the hold is over.
     fn plan(&self, after: Duration, now: Now, servers: &impl Servers) -> Option<(Duration, bool)> {
         let Now { moment, tick } = now;
         let left = self.left(moment).ok()?;
@@ -389,8 +396,8 @@ impl Hold {
             self.news.push(News::HeldLong);
         }
         if self.first_at.is_some_and(|it| moment.has_reached(it)) && !self.is_handed_over {
-            // A node without an answer may still grant the lock. While servers are slow, extensions only make them
-            // slower.
+            // A node without an answer may still grant the lock. While servers are slow, extensions
+            // only make them slower.
             let known = servers.voting(tick).without(self.promises.open());
             if known.without(self.promises.kept(moment)).is_empty() {
                 self.first_at = None;
@@ -411,7 +418,8 @@ impl Hold {
             self.retry_at = moment.checked_add(servers.pause(left, tick));
             return None;
         }
-        // A lease without renewal ends at the same time as before. Rounding lengthens the life of the keys, not the lease.
+        // A lease without renewal ends at the same time as before. Rounding lengthens the life of
+        // the keys, not the lease.
         let end = if renewed {
             None
         } else if self.is_handed_over {
@@ -495,10 +503,11 @@ impl Hold {
         self.news.push(News::Extended { took, left, again });
     }
 
-    /// Behind a confirmed extension. A counter above its number comes from another call that was granted an emptied
-    /// node and gave the lock back, from other readers, or from a newer holder. The next extension follows at once and
-    /// lifts the counters of nodes with the key. If a majority has the key, there was no newer holder, and the
-    /// extension after that sets missing keys.
+    /// Behind a confirmed extension. A counter above its number comes from another call that was
+    /// granted an emptied node and gave the lock back, from other readers, or from a newer holder.
+    /// The next extension follows at once and lifts the counters of nodes with the key. If a
+    /// majority has the key, there was no newer holder, and the extension after that sets missing
+    /// keys.
     fn compare_counters(
         &mut self,
         promise: Promise,
@@ -522,7 +531,8 @@ impl Hold {
         }
     }
 
-    /// Nodes on which a loss leaves a key that an extension has set: it protects no work, and keeps others out.
+    /// Nodes on which a loss leaves a key that an extension has set: it protects no work, and keeps
+    /// others out.
     pub(crate) fn left_behind(&self) -> NodeSet {
         self.promises.gone().union(self.healed)
     }

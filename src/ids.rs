@@ -23,7 +23,8 @@ impl NodeId {
         NodeId(index)
     }
 
-    /// The place of the node in the list given to [`LockManager::builder`](crate::LockManager::builder), from 0.
+    /// The place of the node in the list given to
+    /// [`LockManager::builder`](crate::LockManager::builder), from 0.
     #[must_use]
     pub fn index(self) -> usize {
         usize::from(self.0)
@@ -36,8 +37,8 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// Version of a server's record: see `wire/scripts/record.lua`. Fifteen digits, as text, because every command has it
-/// as text.
+/// Version of a server's record: see `wire/scripts/record.lua`. Fifteen digits, as text, because
+/// every command has it as text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct RecordVersion(pub(crate) [u8; RecordVersion::LEN]);
 
@@ -121,8 +122,9 @@ fn bit(node: NodeId) -> u32 {
 
 /// A number that grows with every holder of a lock.
 ///
-/// Pass it to the storage that the lock protects, and let the storage reject smaller numbers than the largest it has seen. A
-/// holder that was paused for too long then cannot overwrite its successor's work. See [`guide::fencing`](crate::guide::fencing).
+/// Pass it to the storage that the lock protects, and let the storage reject smaller numbers than
+/// the largest it has seen. A holder that was paused for too long then cannot overwrite its
+/// successor's work. See [`guide::fencing`](crate::guide::fencing).
 ///
 /// Numbers are not consecutive and stay below 2^53, for languages with floating-point numbers.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -135,7 +137,8 @@ impl FencingToken {
         self.0
     }
 
-    /// The number for a signed column, such as `bigint`. Tokens of this crate fit; a larger number becomes `i64::MAX`.
+    /// The number for a signed column, such as `bigint`. Tokens of this crate fit; a larger number
+    /// becomes `i64::MAX`.
     #[must_use]
     pub fn as_i64(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX)
@@ -163,17 +166,18 @@ impl From<FencingToken> for u64 {
 
 /// The secret that proves who holds a lock: the value of the lock key.
 ///
-/// A fresh random value, never used again after a release of it was sent: a late command then matches nothing. It is
-/// enough to release the lock, so `Debug` shows the first eight hex digits only: enough to match two log lines, too
-/// little to forge a release.
+/// A fresh random value, never used again after a release of it was sent: a late command then
+/// matches nothing. It is enough to release the lock, so `Debug` shows the first eight hex digits
+/// only: enough to match two log lines, too little to forge a release.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub(crate) struct OwnerToken(Uuid);
 
 impl OwnerToken {
     /// Draws a token from the operating system's generator.
     ///
-    /// Never from a generator of this process: after a fork, parent and child would draw the same token. For the same
-    /// reason the bytes are read here and not by `uuid`, whose generator another crate of the build may exchange.
+    /// Never from a generator of this process: after a fork, parent and child would draw the same
+    /// token. For the same reason the bytes are read here and not by `uuid`, whose generator
+    /// another crate of the build may exchange.
     pub(crate) fn draw() -> Result<OwnerToken, getrandom::Error> {
         let mut bytes = [0; 16];
         fill_random(&mut bytes)?;
@@ -214,13 +218,14 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// Label of a manager, for people who look for the holder of a lock: `host/process[/label]`, printable ASCII without
-/// spaces. May be empty.
+/// Label of a manager, for people who look for the holder of a lock: `host/process[/label]`,
+/// printable ASCII without spaces. May be empty.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct OwnerLabel(pub(crate) Arc<str>);
 
 impl OwnerLabel {
-    /// Longest label, in bytes: with an owner token and a space before it, a lock's value has at most 96.
+    /// Longest label, in bytes: with an owner token and a space before it, a lock's value has at
+    /// most 96.
     pub(crate) const MAX: usize = 63;
     /// Longest part of the program, in bytes.
     const OWN_MAX: usize = 32;
@@ -238,7 +243,8 @@ impl OwnerLabel {
     }
 }
 
-/// The first `max` characters of `text`, with an underscore for each that is not printable ASCII, or is a space.
+/// The first `max` characters of `text`, with an underscore for each that is not printable ASCII,
+/// or is a space.
 fn printable(text: &str, max: usize) -> String {
     text.chars()
         .take(max)
@@ -246,8 +252,8 @@ fn printable(text: &str, max: usize) -> String {
         .collect()
 }
 
-/// One manager, in waiting lists and as a channel: 16 hex digits. Not a secret: it only allows to wake the manager for
-/// nothing.
+/// One manager, in waiting lists and as a channel: 16 hex digits. Not a secret: it only allows to
+/// wake the manager for nothing.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct ClientId(pub(crate) [u8; 16]);
 
@@ -267,15 +273,17 @@ impl ClientId {
     }
 }
 
-/// The name of a lock, without the manager's prefix: any bytes. Of a lock of several names: all of them, joined by `", "`.
+/// The name of a lock, without the manager's prefix: any bytes. Of a lock of several names: all of
+/// them, joined by `", "`.
 ///
-/// Text is shown as it is, up to 80 characters. Other bytes, characters that cannot be seen, quotation marks and
-/// backslashes are escaped, so that a name never breaks a line.
+/// Text is shown as it is, up to 80 characters. Other bytes, characters that cannot be seen,
+/// quotation marks and backslashes are escaped, so that a name never breaks a line.
 #[derive(Clone, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LockName(Arc<[u8]>);
 
 impl LockName {
-    /// Number of shown characters; the rest is cut, so that a 64 KiB name does not become a 64 KiB log line.
+    /// Number of shown characters; the rest is cut, so that a 64 KiB name does not become a 64 KiB
+    /// log line.
     const SHOWN: usize = 80;
 
     /// For tests of your own: an error with this name.

@@ -8,11 +8,11 @@ use crate::error::{NodeFailure, NodeReport};
 use crate::ids::NodeId;
 use crate::time::About;
 
-/// The state of one lock on the nodes, or of one slot of a semaphore: [`Mutex::inspect`](crate::Mutex::inspect),
-/// [`Semaphore::inspect`](crate::Semaphore::inspect).
+/// The state of one lock on the nodes, or of one slot of a semaphore:
+/// [`Mutex::inspect`](crate::Mutex::inspect), [`Semaphore::inspect`](crate::Semaphore::inspect).
 ///
-/// Valid when the nodes answered and possibly outdated now: for people, logs and health pages, not a basis for work that the lock
-/// protects.
+/// Valid when the nodes answered and possibly outdated now: for people, logs and health pages, not
+/// a basis for work that the lock protects.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     pub(crate) name: Arc<[u8]>,
@@ -29,7 +29,8 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// All locks found, sorted by name, with one entry per permit. Some may have been released since.
+    /// All locks found, sorted by name, with one entry per permit. Some may have been released
+    /// since.
     #[must_use]
     pub fn locks(&self) -> &[Inspection] {
         &self.locks
@@ -41,7 +42,8 @@ impl Listing {
         &self.missed
     }
 
-    /// Whether all nodes were searched completely. A held lock is on a majority, so it is found even if a minority was missed.
+    /// Whether all nodes were searched completely. A held lock is on a majority, so it is found
+    /// even if a minority was missed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete
@@ -56,7 +58,8 @@ pub enum LockState {
     Free,
     /// Held on a majority.
     Held {
-        /// The holder, if the key's value names one: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
+        /// The holder, if the key's value names one: see
+        /// [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
         holder: Option<Arc<str>>,
         /// Time left unless the lock is extended; `None`: the keys have no expiry.
         left: Option<Duration>,
@@ -71,7 +74,8 @@ pub enum LockState {
     /// The key holds something else than a lock on a majority: calls return
     /// [`AcquireError::KeyInUse`](crate::AcquireError::KeyInUse).
     KeyInUse,
-    /// Keys on some nodes, and no majority for anyone: calls that compete now, or leftovers of a crashed program.
+    /// Keys on some nodes, and no majority for anyone: calls that compete now, or leftovers of a
+    /// crashed program.
     NoMajority,
     /// Too few nodes answered.
     Unknown,
@@ -99,7 +103,8 @@ pub struct StoredLock {
     pub left: Option<Duration>,
     /// The fencing counter, which stays after a release; `None` if there is no valid one.
     pub counter: Option<u64>,
-    /// Waiting calls: one per program, whatever the number of its threads, and one per waiting reader.
+    /// Waiting calls: one per program, whatever the number of its threads, and one per waiting
+    /// reader.
     pub waiting: u64,
     /// Wait of the first of them, by the node's clock.
     pub waiting_for: Option<Duration>,
@@ -113,7 +118,8 @@ pub enum StoredKey {
     Missing,
     /// The key of a holder.
     Held {
-        /// The holder, if the value names one: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
+        /// The holder, if the value names one: see
+        /// [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
         holder: Option<Arc<str>>,
         /// The secret value, for [`Admin::release`](crate::Admin::release).
         value: SecretValue,

@@ -1,5 +1,5 @@
-//! Lock kinds: descriptions that return guards. A kind is its commands, as data. Rounds, renewal and guards are written
-//! once, below, and the common methods in `methods`.
+//! Lock kinds: descriptions that return guards. A kind is its commands, as data. Rounds, renewal
+//! and guards are written once, below, and the common methods in `methods`.
 
 pub(crate) mod methods;
 mod multi;

@@ -1,8 +1,10 @@
-//! Distributed locks for blocking Rust code, on a majority of independent Redis or Valkey servers (Redlock).
+//! Distributed locks for blocking Rust code, on a majority of independent Redis or Valkey servers
+//! (Redlock).
 //!
-//! By default a manager extends each lock until you drop its guard. Each holder gets a fencing token. Waiting calls are
-//! served in order of arrival; [`guide::waiting`] lists the exceptions. There is no async runtime: calls block their
-//! thread, and the documentation of each call gives the limit, if any.
+//! By default a manager extends each lock until you drop its guard. Each holder gets a fencing
+//! token. Waiting calls are served in order of arrival; [`guide::waiting`] lists the exceptions.
+//! There is no async runtime: calls block their thread, and the documentation of each call gives
+//! the limit, if any.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -21,22 +23,25 @@
 //! }
 //! ```
 //!
-//! On new servers the first lock takes up to eleven seconds by default. New and restarted servers may have lost
-//! locks, so they do not vote until these locks have expired: [`Builder::quarantine`]. Allow half a minute, or call
-//! [`Mutex::lock`].
+//! On new servers the first lock takes up to eleven seconds by default. New and restarted servers
+//! may have lost locks, so they do not vote until these locks have expired:
+//! [`Builder::quarantine`]. Allow half a minute, or call [`Mutex::lock`].
 //!
 //! # What a lock guarantees
 //!
 //! While [`Hold::is_valid`] returns `true`, nobody else holds the lock, under these conditions:
 //!
 //! - servers keep their data, or lose it visibly (a restart or a flush),
-//! - no server clock is stepped forward, or gains more than the [`Builder::clock_margin`] within a ttl,
-//! - servers are independent: no replica takes over behind an address, no key is evicted or deleted,
+//! - no server clock is stepped forward, or gains more than the [`Builder::clock_margin`] within a
+//!   ttl,
+//! - servers are independent: no replica takes over behind an address, no key is evicted or
+//!   deleted,
 //! - all programs use the same servers, database number and prefix.
 //!
-//! A process can pause between that check and its next write, for longer than the lock lasts. So pass the
-//! [`LockGuard::fencing_token`] to your storage and let the storage reject smaller tokens. Without that, make sure
-//! that an overlap costs only repeated work. [`guide::safety`] has the details.
+//! A process can pause between that check and its next write, for longer than the lock lasts. So
+//! pass the [`LockGuard::fencing_token`] to your storage and let the storage reject smaller tokens.
+//! Without that, make sure that an overlap costs only repeated work. [`guide::safety`] has the
+//! details.
 //!
 //! # Guide
 //!
@@ -49,7 +54,8 @@
 //! | `tls` | off | `rediss://` URLs and the type `Tls`. Needs a C compiler |
 //! | `metrics` | off | `observer::MetricsObserver`, for the crate `metrics` |
 //!
-//! Two more crates: `quorlock-cli` installs the command `quorlock`; `quorlock-testing` has servers for your tests.
+//! Two more crates: `quorlock-cli` installs the command `quorlock`; `quorlock-testing` has servers
+//! for your tests.
 //!
 //! # Threads
 //!
@@ -61,13 +67,15 @@
 //! | `quorlock-events` | one, for log lines and the observer |
 //! | `quorlock-on-lost` | one, from the first due [`Hold::on_lost`] callback on |
 //!
-//! [`Builder::build`] starts the node, renewal and events threads. They end with the last handle or guard of the manager,
-//! within the [`Builder::shutdown_grace`]. A thread that is still busy then is left behind, and the log reports it.
+//! [`Builder::build`] starts the node, renewal and events threads. They end with the last handle or
+//! guard of the manager, within the [`Builder::shutdown_grace`]. A thread that is still busy then
+//! is left behind, and the log reports it.
 //!
 //! # Log levels
 //!
-//! Through the crate `log`, on the thread `quorlock-events`. A slow logger costs lines ([`Stats::dropped_events`]), and
-//! nothing else. A shutdown waits for the queued lines within its grace: end a manager before the process exits.
+//! Through the crate `log`, on the thread `quorlock-events`. A slow logger costs lines
+//! ([`Stats::dropped_events`]), and nothing else. A shutdown waits for the queued lines within its
+//! grace: end a manager before the process exits.
 //!
 //! | level | contents |
 //! | --- | --- |

@@ -1,6 +1,7 @@
 //! Decisions, and nothing else: facts in, steps out.
 //!
-//! No I/O, no clock, no thread, no log. `now` is an argument everywhere, read once per step by the caller.
+//! No I/O, no clock, no thread, no log. `now` is an argument everywhere, read once per step by the
+//! caller.
 
 pub(crate) mod acquire_round;
 mod advice;

@@ -13,9 +13,10 @@ use crate::stats::Stats;
 
 /// Connects to the nodes and extends held locks. Make one per program and set of nodes.
 ///
-/// Cheap to clone: clones are the same manager. Its [threads](crate#threads) are `quorlock-n0`, … for the nodes,
-/// `quorlock-renewal` and `quorlock-events`. They end with the last handle: a clone of the manager, a lock description or a guard.
-/// Dropping the last one blocks for at most the [shutdown grace](crate::Builder::shutdown_grace), usually not at all.
+/// Cheap to clone: clones are the same manager. Its [threads](crate#threads) are `quorlock-n0`, …
+/// for the nodes, `quorlock-renewal` and `quorlock-events`. They end with the last handle: a clone
+/// of the manager, a lock description or a guard. Dropping the last one blocks for at most the
+/// [shutdown grace](crate::Builder::shutdown_grace), usually not at all.
 ///
 /// After a `fork` the child has none of these threads: every attempt to lock there is
 /// [`AcquireError::Forked`](crate::AcquireError::Forked). Build a manager of its own in the child.
@@ -25,13 +26,14 @@ pub struct LockManager {
     pub(crate) engine: Arc<Engine>,
 }
 
-// No state of a manager is half changed while a caller's code runs, and its own mutexes are not poisoned: it can be used
-// after a panic.
+// No state of a manager is half changed while a caller's code runs, and its own mutexes are not
+// poisoned: it can be used after a panic.
 impl UnwindSafe for LockManager {}
 impl RefUnwindSafe for LockManager {}
 
 impl LockManager {
-    /// Acquires the lock called `name`: short for [`mutex(name).lock()`](crate::Mutex::lock), and blocks as that does.
+    /// Acquires the lock called `name`: short for [`mutex(name).lock()`](crate::Mutex::lock), and
+    /// blocks as that does.
     ///
     /// # Errors
     ///
@@ -53,8 +55,8 @@ impl LockManager {
         self.mutex(name).lock()
     }
 
-    /// Acquires the lock called `name` if it is free: short for [`mutex(name).try_lock()`](crate::Mutex::try_lock), and blocks
-    /// as that does.
+    /// Acquires the lock called `name` if it is free: short for
+    /// [`mutex(name).try_lock()`](crate::Mutex::try_lock), and blocks as that does.
     ///
     /// # Errors
     ///
@@ -78,8 +80,8 @@ impl LockManager {
         self.mutex(name).try_lock_for(timeout)
     }
 
-    /// Calls `work` under the lock called `name`: short for [`mutex(name).with(work)`](crate::Mutex::with), and blocks as that
-    /// does.
+    /// Calls `work` under the lock called `name`: short for
+    /// [`mutex(name).with(work)`](crate::Mutex::with), and blocks as that does.
     ///
     /// # Errors
     ///
@@ -105,8 +107,8 @@ impl LockManager {
         self.mutex(name).with(work)
     }
 
-    /// The state of the lock called `name` on the nodes: short for [`mutex(name).inspect()`](crate::Mutex::inspect), and
-    /// blocks as that does.
+    /// The state of the lock called `name` on the nodes: short for
+    /// [`mutex(name).inspect()`](crate::Mutex::inspect), and blocks as that does.
     ///
     /// # Errors
     ///
@@ -146,8 +148,8 @@ impl LockManager {
         }
     }
 
-    /// The locks held by this manager now, oldest first. For health pages and to find forgotten guards. Does not block;
-    /// contacts no node.
+    /// The locks held by this manager now, oldest first. For health pages and to find forgotten
+    /// guards. Does not block; contacts no node.
     ///
     /// Includes locks whose guards are on other threads, and no locks of other managers:
     /// [`inspect`](crate::Mutex::inspect) shows the holder of any lock. Empty in a forked child.
@@ -172,14 +174,16 @@ impl LockManager {
         }
     }
 
-    /// Checks every node: whether its grants count, and which weaknesses it has. For start-up, health pages and command
-    /// lines.
+    /// Checks every node: whether its grants count, and which weaknesses it has. For start-up,
+    /// health pages and command lines.
     ///
-    /// Blocks until all nodes have answered, for at most twice the [response timeout](crate::Builder::response_timeout), and
-    /// twice the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first: until the first lock,
-    /// managers connect twice, to find several servers behind one address. Settings are read anew, and each server
-    /// runs the scripts of a mutex and of a read-write lock, on names that nobody else uses and that expire after
-    /// seconds. A user without the commands of read-write locks then appears in the server's `ACL LOG`. After a
+    /// Blocks until all nodes have answered, for at most twice the [response
+    /// timeout](crate::Builder::response_timeout), and twice the [connect
+    /// timeout](crate::Builder::connect_timeout) where a node is connected to first: until the
+    /// first lock, managers connect twice, to find several servers behind one address. Settings are
+    /// read anew, and each server runs the scripts of a mutex and of a read-write lock, on names
+    /// that nobody else uses and that expire after seconds. A user without the commands of
+    /// read-write locks then appears in the server's `ACL LOG`. After a
     /// [shutdown](LockManager::shutdown) nothing is sent.
     ///
     /// # Examples
@@ -201,25 +205,26 @@ impl LockManager {
 
     /// Finds all held locks and permits and inspects each of them. For people and command lines.
     ///
-    /// `pattern`: a pattern for names without the [prefix](crate::Builder::prefix). `*` stands for any bytes, `?` for
-    /// one byte. There is no register of names: the search finds a lock by the keys that this crate stores beside it,
-    /// if the lock's own key is on the same node. So it finds no free locks, and no lock that only other clients have
-    /// used within the [`fencing_ttl`](crate::Builder::fencing_ttl). Names above 60,000 bytes are left out. At most
+    /// `pattern`: a pattern for names without the [prefix](crate::Builder::prefix). `*` stands for
+    /// any bytes, `?` for one byte. There is no register of names: the search finds a lock by the
+    /// keys that this crate stores beside it, if the lock's own key is on the same node. So it
+    /// finds no free locks, and no lock that only other clients have used within the
+    /// [`fencing_ttl`](crate::Builder::fencing_ttl). Names above 60,000 bytes are left out. At most
     /// 100,000 locks are listed.
     ///
-    /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::redis_access#access-list). A user with access
-    /// to some keys only needs a prefix or a pattern that matches only permitted keys. Otherwise a node refuses the
-    /// command.
+    /// Changes nothing. Needs `SCAN`: see the [access
+    /// list](crate::guide::redis_access#access-list). A user with access to some keys only needs a
+    /// prefix or a pattern that matches only permitted keys. Otherwise a node refuses the command.
     ///
-    /// Blocks until all keys of all nodes are searched, side by side, in parts of 500 keys. Pauses between the parts
-    /// limit the search to a fifth of a node's time: a few seconds per million keys. A node without an answer within a
-    /// [response timeout](crate::Builder::response_timeout) is given up. A [shutdown](LockManager::shutdown) ends the
-    /// search.
+    /// Blocks until all keys of all nodes are searched, side by side, in parts of 500 keys. Pauses
+    /// between the parts limit the search to a fifth of a node's time: a few seconds per million
+    /// keys. A node without an answer within a [response timeout](crate::Builder::response_timeout)
+    /// is given up. A [shutdown](LockManager::shutdown) ends the search.
     ///
     /// # Errors
     ///
-    /// A manager that was shut down, before or during the search, or a forked process. A failing node is no error:
-    /// [`Listing::missed`] has the reason.
+    /// A manager that was shut down, before or during the search, or a forked process. A failing
+    /// node is no error: [`Listing::missed`] has the reason.
     ///
     /// # Examples
     ///
@@ -248,13 +253,15 @@ impl LockManager {
 
     /// Ends the manager before its last handle goes.
     ///
-    /// Held locks are [lost](crate::LostReason::ShutDown) and released, all together. Queued commands are sent, and all
-    /// threads are joined. Once the releases are written, guards report the loss, and waiting calls return
-    /// [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), as do all later ones. So the process may end when any
-    /// of them returns: see [`guide::programs`](crate::guide::programs).
+    /// Held locks are [lost](crate::LostReason::ShutDown) and released, all together. Queued
+    /// commands are sent, and all threads are joined. Once the releases are written, guards report
+    /// the loss, and waiting calls return
+    /// [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), as do all later ones. So the
+    /// process may end when any of them returns: see [`guide::programs`](crate::guide::programs).
     ///
-    /// Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace). A thread that is still busy then, for
-    /// example with a name server, is left behind and logged. A second call waits for the first one.
+    /// Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace). A thread that is
+    /// still busy then, for example with a name server, is left behind and logged. A second call
+    /// waits for the first one.
     #[doc(alias("shut_down", "close", "stop"))]
     pub fn shutdown(&self) {
         self.engine
@@ -278,17 +285,20 @@ pub struct Admin<'a> {
 impl Admin<'_> {
     /// Confirms that the new servers have lost nothing. Their grants count at once.
     ///
-    /// **Two can hold a lock after this** if the confirmation is wrong. A server restarted without its data, or
-    /// replaced by an empty one, looks like a new server and may have lost held locks. Call this once, for new servers
-    /// that no program has used: in a command of its own, or as a step of an installation. Never call it at the start
-    /// of a program or because locks are unavailable.
+    /// **Two can hold a lock after this** if the confirmation is wrong. A server restarted without
+    /// its data, or replaced by an empty one, looks like a new server and may have lost held locks.
+    /// Call this once, for new servers that no program has used: in a command of its own, or as a
+    /// step of an installation. Never call it at the start of a program or because locks are
+    /// unavailable.
     ///
-    /// Confirms nodes without a trace of use ([`QuarantineReason::New`](crate::error::QuarantineReason::New)), for the
-    /// running server process and for all clients. A node that was restarted, promoted, restored or emptied, according
-    /// to this manager or to its own record, stays quarantined for its time.
+    /// Confirms nodes without a trace of use
+    /// ([`QuarantineReason::New`](crate::error::QuarantineReason::New)), for the running server
+    /// process and for all clients. A node that was restarted, promoted, restored or emptied,
+    /// according to this manager or to its own record, stays quarantined for its time.
     ///
-    /// Returns the rows of a [`check_nodes`](LockManager::check_nodes) afterwards. The row of a node that could not be
-    /// confirmed has the reason. Blocks as long as three such calls. Connected clients notice with their next command.
+    /// Returns the rows of a [`check_nodes`](LockManager::check_nodes) afterwards. The row of a
+    /// node that could not be confirmed has the reason. Blocks as long as three such calls.
+    /// Connected clients notice with their next command.
     ///
     /// # Examples
     ///
@@ -306,15 +316,18 @@ impl Admin<'_> {
         checked(self.engine, ManagerState::vouch)
     }
 
-    /// Raises the longest ttl of any lock on all servers, and with it the length of quarantines. Never lowers it.
+    /// Raises the longest ttl of any lock on all servers, and with it the length of quarantines.
+    /// Never lowers it.
     ///
-    /// It [belongs to the servers](crate::Builder::max_ttl): programs with a longer ttl get no vote before this.
-    /// Changes nothing unless every node answers and accepts writes: a server with a shorter value would vote too early
-    /// after it lost such a lock. A server restarted within `max_ttl` has no vote until that time is over.
+    /// It [belongs to the servers](crate::Builder::max_ttl): programs with a longer ttl get no vote
+    /// before this. Changes nothing unless every node answers and accepts writes: a server with a
+    /// shorter value would vote too early after it lost such a lock. A server restarted within
+    /// `max_ttl` has no vote until that time is over.
     ///
     /// Returns the rows of a [`check_nodes`](LockManager::check_nodes) afterwards. Done if the
-    /// [`max_ttl`](crate::error::NodeCheck::max_ttl) of each row is at least as long; otherwise repeat the call. Blocks
-    /// as long as three such calls. Call it on a manager that has taken no lock. Allowed: up to 1 h.
+    /// [`max_ttl`](crate::error::NodeCheck::max_ttl) of each row is at least as long; otherwise
+    /// repeat the call. Blocks as long as three such calls. Call it on a manager that has taken no
+    /// lock. Allowed: up to 1 h.
     ///
     /// # Examples
     ///
@@ -334,19 +347,21 @@ impl Admin<'_> {
 
     /// Takes a lock from its [inspected](crate::Mutex::inspect) holders: readers and writers.
     ///
-    /// **Two can be at work after this.** Another caller gets the lock at once. The old holder continues until its next
-    /// extension, after a third of its ttl, finds the lock [lost](crate::LostReason::Gone). Only storage that checks [fencing
-    /// tokens](crate::guide::fencing) rejects the old holder from the first moment. Use this for a lock whose holder is
-    /// dead, or whose keys have no expiry.
+    /// **Two can be at work after this.** Another caller gets the lock at once. The old holder
+    /// continues until its next extension, after a third of its ttl, finds the lock
+    /// [lost](crate::LostReason::Gone). Only storage that checks [fencing
+    /// tokens](crate::guide::fencing) rejects the old holder from the first moment. Use this for a
+    /// lock whose holder is dead, or whose keys have no expiry.
     ///
-    /// Each node deletes the inspected values only: a later holder keeps the lock. A lock of [several
-    /// names](LockManager::multi_lock) is lost with one of its names. Keys of other programs
-    /// ([`StoredKey::Foreign`](crate::inspection::StoredKey::Foreign),
+    /// Each node deletes the inspected values only: a later holder keeps the lock. A lock of
+    /// [several names](LockManager::multi_lock) is lost with one of its names. Keys of other
+    /// programs ([`StoredKey::Foreign`](crate::inspection::StoredKey::Foreign),
     /// [`StoredKey::OtherType`](crate::inspection::StoredKey::OtherType)) stay.
     ///
-    /// Returns a row for each node: [`NodeAnswer::Released`](crate::error::NodeAnswer::Released) if the inspected
-    /// values are gone, [`NodeAnswer::NotAsked`](crate::error::NodeAnswer::NotAsked) if there were none. Blocks for at
-    /// most one [response timeout](crate::Builder::response_timeout) per holder.
+    /// Returns a row for each node: [`NodeAnswer::Released`](crate::error::NodeAnswer::Released) if
+    /// the inspected values are gone, [`NodeAnswer::NotAsked`](crate::error::NodeAnswer::NotAsked)
+    /// if there were none. Blocks for at most one [response
+    /// timeout](crate::Builder::response_timeout) per holder.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Events for metrics, traces and records of your own: see [`Builder::observer`](crate::Builder::observer).
+//! Events for metrics, traces and records of your own: see
+//! [`Builder::observer`](crate::Builder::observer).
 
 mod event;
 mod journal;

@@ -1,26 +1,32 @@
-//! The session with one server: commands to it, and the value of its answers. Pure: no socket, thread, clock or log.
+//! The session with one server: commands to it, and the value of its answers. Pure: no socket,
+//! thread, clock or log.
 //!
-//! Commands, bytes and the time come in; bytes, votes and events come out. A session lasts as long as its manager, over
-//! all connections to the server.
+//! Commands, bytes and the time come in; bytes, votes and events come out. A session lasts as long
+//! as its manager, over all connections to the server.
 //!
 //! A command passes these gates before it is sent:
 //!
-//! 1. The server is connected. Otherwise the command is refused, and a release is kept for the next connection.
-//! 2. The server has stored its record as this manager asks. Otherwise the command waits for a sync.
+//! 1. The server is connected. Otherwise the command is refused, and a release is kept for the next
+//!    connection.
+//! 2. The server has stored its record as this manager asks. Otherwise the command waits for a
+//!    sync.
 //!
 //! An answer passes these gates before it is a vote:
 //!
 //! 3. The connection is valid so far ([`Conn`]): the oldest command can have this answer.
-//! 4. The server has run the script. Without the script, or with another record version than in the command, it has run
-//!    nothing: the session sends the command again, unless its round is over and a release came since.
+//! 4. The server has run the script. Without the script, or with another record version than in the
+//!    command, it has run nothing: the session sends the command again, unless its round is over
+//!    and a release came since.
 //! 5. With members: they named the server when the command was sent.
 //! 6. The quarantine of the server was over when the command was sent.
 //!
-//! A new connection passes one more gate: the settings of the server cost no lock, and its record fits this manager.
+//! A new connection passes one more gate: the settings of the server cost no lock, and its record
+//! fits this manager.
 //!
-//! A command for a stalled server does not come here (`availability.rs`). A message that hands a lock over has the
-//! version of gate 4, passes gates 5 and 6, shows no clock step, and is a vote if its token and call are current
-//! (`Call::on_hand_over`). A won round checks gate 6 again (`Call::check`).
+//! A command for a stalled server does not come here (`availability.rs`). A message that hands a
+//! lock over has the version of gate 4, passes gates 5 and 6, shows no clock step, and is a vote if
+//! its token and call are current (`Call::on_hand_over`). A won round checks gate 6 again
+//! (`Call::check`).
 
 pub(crate) mod availability;
 pub(crate) mod pending_command;
@@ -47,7 +53,8 @@ use crate::wire::{Command, Conn, ConnEvent, HandedOver, Kind, Reply, SyncKind};
 pub(crate) const MUTE_MIN: Duration = Duration::from_secs(1);
 /// Interval of the syncs after the login.
 const FACTS_EVERY: Duration = Duration::from_secs(60);
-/// Largest number of sends of a command for one round. More sends mean that a program keeps changing the record.
+/// Largest number of sends of a command for one round. More sends mean that a program keeps
+/// changing the record.
 const CHANGES_MAX: u8 = 16;
 const RECORD_CHANGES: &str = "its record changes all the time; check that no program deletes or sets the key quorlock:record there: MONITOR";
 
@@ -205,8 +212,9 @@ impl Session {
         }
     }
 
-    /// Whether a stopping worker still has work: `queued` commands, kept releases if it connects, and commands under
-    /// way. It does not wait for a silent server, which runs the written commands later.
+    /// Whether a stopping worker still has work: `queued` commands, kept releases if it connects,
+    /// and commands under way. It does not wait for a silent server, which runs the written
+    /// commands later.
     pub(crate) fn has_work(&self, queued: bool, connects: bool) -> bool {
         let is_waiting = matches!(self.health, Health::Up)
             && (!self.conn.is_flushed() || self.conn.in_flight() != 0 && !self.is_stalled);
@@ -266,8 +274,8 @@ impl Session {
         }
     }
 
-    /// Ends the connection or the attempt: commands without an answer fail, and releases are kept. True if there were
-    /// none.
+    /// Ends the connection or the attempt: commands without an answer fail, and releases are kept.
+    /// True if there were none.
     pub(crate) fn close(&mut self, failure: &NodeFailure, health: Health, now: Tick) -> bool {
         self.health = health;
         self.is_stalled = false;
@@ -374,8 +382,8 @@ impl Session {
 
     /// Puts a command behind all others, after the subscription if it needs one.
     ///
-    /// RACE: T1, this client, enters a waiting list; T2 releases the lock; T1 subscribes too late for the message.
-    /// Therefore both go over this connection, the subscription first.
+    /// RACE: T1, this client, enters a waiting list; T2 releases the lock; T1 subscribes too late
+    /// for the message. Therefore both go over this connection, the subscription first.
     fn send(&mut self, mut command: PendingCommand, now: Now) {
         if command.command.waits {
             self.wants_notices = true;
@@ -507,7 +515,8 @@ impl Session {
         {
             self.events.push(SessionEvent::Refused(failure));
         }
-        // A busy server, or one that refuses writes, refuses releases too. The key would stay for its ttl.
+        // A busy server, or one that refuses writes, refuses releases too. The key would stay for
+        // its ttl.
         if self.retries.keep_refused(command, now.tick) {
             self.events.push(SessionEvent::ReleasesDropped);
         }
@@ -539,14 +548,15 @@ impl Session {
             answer if answer.is_granted() || *answer == Answer::Extend(ExtendReply::Healed) => {
                 VoteKind::Grant
             }
-            // RACE: T1, this client, sets the key on a restarted server by a late acquire or extension; T2 was granted
-            // the lock there earlier and collects votes. If T1 counted the extension, its lease would go on while its
-            // other keys expire, and T2 would get them. Therefore extensions do not count either.
+            // RACE: T1, this client, sets the key on a restarted server by a late acquire or
+            // extension; T2 was granted the lock there earlier and collects votes. If T1 counted
+            // the extension, its lease would go on while its other keys expire, and T2 would get
+            // them. Therefore extensions do not count either.
             answer if answer.is_extended() => VoteKind::Extension,
             _ => return answer,
         };
-        // RACE: T1, this process, is paused; T2 promotes another server; T1 continues and reads old answers first.
-        // Therefore they do not count after the lease.
+        // RACE: T1, this process, is paused; T2 promotes another server; T1 continues and reads old
+        // answers first. Therefore they do not count after the lease.
         if self.confirmation_is_over(timing.asked.moment) {
             return Answer::Failed(NodeFailure::UNCONFIRMED);
         }
@@ -561,13 +571,13 @@ impl Session {
 
     /// The vote in a hand-over: it answers the last acquire on this connection with this record.
     ///
-    /// RACE: T1, this client, asks; T2, the server, loses its data, and its quarantine passes; T2 hands the lock over
-    /// from restored data. Therefore a hand-over does not answer commands sent before the sync of this record, or
-    /// before the end of a known quarantine.
+    /// RACE: T1, this client, asks; T2, the server, loses its data, and its quarantine passes; T2
+    /// hands the lock over from restored data. Therefore a hand-over does not answer commands sent
+    /// before the sync of this record, or before the end of a known quarantine.
     ///
-    /// RACE: T2, the server, has its clock set forward, deletes a held lock and hands it over before any answer shows
-    /// the clock. Therefore the message has the server's time, and one with a clock step does not count. It begins no
-    /// quarantine: anybody may publish.
+    /// RACE: T2, the server, has its clock set forward, deletes a held lock and hands it over
+    /// before any answer shows the clock. Therefore the message has the server's time, and one with
+    /// a clock step does not count. It begins no quarantine: anybody may publish.
     fn judge_hand_over(&mut self, notice: HandedOver, now: Now) -> HandedOver {
         self.eligibility.length = self.rules.quarantine();
         let timing = Timing {
@@ -643,8 +653,8 @@ impl Session {
         }
     }
 
-    /// The server has not run this command, because its record has another version. `is_known`: a sync has shown that
-    /// version.
+    /// The server has not run this command, because its record has another version. `is_known`: a
+    /// sync has shown that version.
     fn on_changed(&mut self, mut command: PendingCommand, is_known: bool, now: Now) {
         if !is_known {
             self.sync_record(now);
@@ -660,11 +670,12 @@ impl Session {
         }
     }
 
-    /// The socket was empty at `now`, after all input. An error ends the connection, [`NodeFailure::Stalled`] only if a
-    /// second connection gets answers; it comes again after as long a silence.
+    /// The socket was empty at `now`, after all input. An error ends the connection,
+    /// [`NodeFailure::Stalled`] only if a second connection gets answers; it comes again after as
+    /// long a silence.
     ///
-    /// Not called with possibly unread input: on a busy machine the reading thread waits for a processor, and that is
-    /// no delay of the server.
+    /// Not called with possibly unread input: on a busy machine the reading thread waits for a
+    /// processor, and that is no delay of the server.
     pub(crate) fn on_empty(&mut self, now: Tick) -> Result<(), NodeFailure> {
         if !self.is_overdue(now) {
             return Ok(());
@@ -677,9 +688,10 @@ impl Session {
             return Ok(());
         }
         self.quiet_since = now;
-        // Longest life of a key. Before its end only a second connection may end this one, because only the same
-        // connection runs a release after its acquire. One gap stays open, as after a broken connection: the server can
-        // run the acquire later, from the old connection, and the key stays for one ttl. Nobody counted that vote.
+        // Longest life of a key. Before its end only a second connection may end this one, because
+        // only the same connection runs a release after its acquire. One gap stays open, as after a
+        // broken connection: the server can run the acquire later, from the old connection, and the
+        // key stays for one ttl. Nobody counted that vote.
         let life = self.rules.quarantine().unwrap_or(FACTS_EVERY);
         Err(if self.availability().is_late(life, now) {
             NodeFailure::TimedOut
@@ -694,13 +706,14 @@ impl Session {
         oldest.is_some_and(|it| self.patience() <= now.saturating_duration_since(it))
     }
 
-    /// Time after which an answer is overdue: a little less than the response timeout, so that the next caller finds
-    /// the server silent.
+    /// Time after which an answer is overdue: a little less than the response timeout, so that the
+    /// next caller finds the server silent.
     fn patience(&self) -> Duration {
         self.response_timeout.mul_f64(0.97)
     }
 
-    /// Time at which the connection is mute: neither the oldest answer nor anything else has come for long.
+    /// Time at which the connection is mute: neither the oldest answer nor anything else has come
+    /// for long.
     fn mute_at(&self) -> Option<Tick> {
         let quiet_since = self.conn.oldest()?.max(self.quiet_since);
         quiet_since.checked_add(self.response_timeout.max(MUTE_MIN))
@@ -717,8 +730,8 @@ impl Session {
         }
     }
 
-    /// Latest time of the worker's next turn. With commands under way it is within the response timeout, so that
-    /// silence is found in time.
+    /// Latest time of the worker's next turn. With commands under way it is within the response
+    /// timeout, so that silence is found in time.
     pub(crate) fn plan(&mut self, now: Tick) -> Tick {
         // Without one under way another may follow soon, and need not wake the thread.
         let soon = || (now < self.wakes_at).then_some(now);
@@ -734,7 +747,8 @@ impl Session {
         self.wakes_at
     }
 
-    /// Whether commands sent since the [plan](Session::plan) need a wake-up: the worker would find silence too late.
+    /// Whether commands sent since the [plan](Session::plan) need a wake-up: the worker would find
+    /// silence too late.
     pub(crate) fn is_unwatched(&self, now: Tick) -> bool {
         self.conn.oldest().is_some()
             && !self.is_stalled

@@ -10,14 +10,15 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// Counters of the manager since it was built.
         ///
-        /// A snapshot: the counters are read one after another, so under load two of them may be a few events apart.
-        /// All numbers but `waiting` and `partly_held` only grow.
+        /// A snapshot: the counters are read one after another, so under load two of them may be a
+        /// few events apart. All numbers but `waiting` and `partly_held` only grow.
         #[derive(Clone, Debug, Default, Eq, PartialEq)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
-            /// Locks held now that are not on all nodes with a vote: [`HeldLock::missing_on`](crate::observer::HeldLock::missing_on).
-            /// Restart no server before this is zero.
+            /// Locks held now that are not on all nodes with a vote:
+            /// [`HeldLock::missing_on`](crate::observer::HeldLock::missing_on). Restart no server
+            /// before this is zero.
             pub partly_held: usize,
             /// Quarantined nodes and the time left. A node appears with its first call.
             pub quarantined: Vec<(NodeId, Duration)>,
@@ -59,8 +60,8 @@ counters! {
     fencing_raises,
     /// Extensions confirmed by a majority while the lock was valid, by renewal or by you.
     extensions,
-    /// Extensions without a majority within the response timeout. A late majority counts in `extensions` while the lock is
-    /// valid; nodes without a pending answer are tried again.
+    /// Extensions without a majority within the response timeout. A late majority counts in
+    /// `extensions` while the lock is valid; nodes without a pending answer are tried again.
     extensions_failed,
     /// Locks lost before their guard was dropped, including those that only the release discovered.
     locks_lost,
@@ -72,7 +73,8 @@ counters! {
     releases_unconfirmed,
     /// Commands handed to nodes.
     commands,
-    /// Answers after the decision or the timeout of their round. Mostly ordinary: a round ends at the quorum.
+    /// Answers after the decision or the timeout of their round. Mostly ordinary: a round ends at
+    /// the quorum.
     late_answers,
     /// Connections established, over all nodes.
     connections,

@@ -1,7 +1,9 @@
-//! The system: clocks, sockets, mutexes, threads and the logger. Nothing outside names what is behind them.
+//! The system: clocks, sockets, mutexes, threads and the logger. Nothing outside names what is
+//! behind them.
 //!
-//! `--cfg quorlock_shuttle` puts the stand-ins of the checker of schedules in place of the system, for this crate's unit tests.
-//! The switch is `sys/system.rs` and nothing else: `sys/os` and `sys/checked` have the same form.
+//! `--cfg quorlock_shuttle` puts the stand-ins of the checker of schedules in place of the system,
+//! for this crate's unit tests. The switch is `sys/system.rs` and nothing else: `sys/os` and
+//! `sys/checked` have the same form.
 
 pub(crate) mod background;
 #[cfg(all(quorlock_shuttle, test))]

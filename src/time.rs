@@ -2,12 +2,12 @@
 //!
 //! Two kinds of them, never mixed:
 //!
-//! - a [`Moment`] measures *leases*. It is a pair of clocks, one that runs while the machine is suspended and the wall
-//!   clock, and of two elapsed times the larger one counts. A machine that sleeps, a virtual machine that was stopped
-//!   and then had its wall clock corrected, or a step of the wall clock can then only shorten a lease, never lengthen
-//!   it.
-//! - a [`Tick`] measures *waits*. It is the standard library's monotonic clock, which a step of the wall clock does not
-//!   move: a deadline of five seconds is five seconds of this process' life.
+//! - a [`Moment`] measures *leases*. It is a pair of clocks, one that runs while the machine is
+//!   suspended and the wall clock, and of two elapsed times the larger one counts. A machine that
+//!   sleeps, a virtual machine that was stopped and then had its wall clock corrected, or a step of
+//!   the wall clock can then only shorten a lease, never lengthen it.
+//! - a [`Tick`] measures *waits*. It is the standard library's monotonic clock, which a step of the
+//!   wall clock does not move: a deadline of five seconds is five seconds of this process' life.
 
 mod shown;
 
@@ -100,7 +100,8 @@ impl Moment {
         wide(self.wall.as_micros())
     }
 
-    /// Microseconds on the clock that runs in suspend and is never stepped, for comparing other clocks with it.
+    /// Microseconds on the clock that runs in suspend and is never stepped, for comparing other
+    /// clocks with it.
     pub(crate) fn boot_micros(self) -> u64 {
         wide(self.boot.as_micros())
     }

@@ -1,7 +1,7 @@
 //! TLS: options in, secured sockets out. No thread; it reads files.
 //!
-//! Only this module names `rustls`. Without the feature `tls` it has stand-ins without values, so that callers need no
-//! conditions.
+//! Only this module names `rustls`. Without the feature `tls` it has stand-ins without values, so
+//! that callers need no conditions.
 
 #[cfg(not(feature = "tls"))]
 mod absent;

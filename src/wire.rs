@@ -1,4 +1,5 @@
-//! Commands into bytes, replies into facts. The only place that names the `redis` crate; it does not count votes.
+//! Commands into bytes, replies into facts. The only place that names the `redis` crate; it does
+//! not count votes.
 
 mod address;
 mod command;

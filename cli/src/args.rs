@@ -46,7 +46,8 @@ impl Args {
     }
 }
 
-/// All commands. Options of all commands have a variable: QUORLOCK_ and the name of the option. An empty variable is none.
+/// All commands. Options of all commands have a variable: QUORLOCK_ and the name of the option. An
+/// empty variable is none.
 pub(crate) fn commands() -> clap::Command {
     Args::command().mut_args(|arg| {
         let arg = arg.global(true);

@@ -4,7 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use crate::exit::{Exit, Failed};
 
-/// Fails without a terminal and without --yes. Called before anything else, so that a refused command does nothing.
+/// Fails without a terminal and without --yes. Called before anything else, so that a refused
+/// command does nothing.
 pub(crate) fn check(yes: bool) -> Result<(), Failed> {
     if yes || (io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Ok(());

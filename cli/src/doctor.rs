@@ -40,7 +40,8 @@ pub(crate) struct Doctor {
     /// Do not search for keys without expiry. The search takes long for millions of keys
     #[arg(long)]
     no_keys: bool,
-    /// Wait until every server votes and has all held locks, for TIME at most, and check nothing else [default: forever]
+    /// Wait until every server votes and has all held locks, for TIME at most, and check nothing
+    /// else [default: forever]
     #[arg(
         long,
         value_name = "TIME",

@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::screen;
 
-/// An exit status, from sysexits.h where one fits. `quorlock run` exits with the status of its command.
+/// An exit status, from sysexits.h where one fits. `quorlock run` exits with the status of its
+/// command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Exit(pub(crate) u8);
 

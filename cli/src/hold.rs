@@ -122,12 +122,14 @@ fn has_ended(stdin: &io::Stdin) -> bool {
     ready && matches!(stdin.lock().read(&mut [0]), Ok(0))
 }
 
-/// Whether stdin is a terminal and we are in its background: a read would stop us, and the lock would expire.
+/// Whether stdin is a terminal and we are in its background: a read would stop us, and the lock
+/// would expire.
 fn is_in_background(stdin: &io::Stdin) -> bool {
     rustix::termios::tcgetpgrp(stdin).is_ok_and(|it| it != rustix::process::getpgrp())
 }
 
-/// Waits for the end, and reports extensions to programs. Those behind an event that is still unwritten are left out.
+/// Waits for the end, and reports extensions to programs. Those behind an event that is still
+/// unwritten are left out.
 fn wait(
     hold: &Hold,
     held: &Held,

@@ -49,7 +49,8 @@ Examples:
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) taking: Taking,
-    /// Time from TERM to KILL if the lock is lost; at most half of the ttl less 1 s [default: 5s, or that limit]
+    /// Time from TERM to KILL if the lock is lost; at most half of the ttl less 1 s [default: 5s,
+    /// or that limit]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) kill_after: Option<Duration>,
     /// Shell command to run if the lock is lost. It is not killed; quorlock waits for it

@@ -1,7 +1,9 @@
-//! The file with the time until which the processes of a command may run. `quorlock check` reads it. It is also a gate.
+//! The file with the time until which the processes of a command may run. `quorlock check` reads
+//! it. It is also a gate.
 //!
-//! The gate: a command must not begin before the guardian has its group. So a helper starts first and waits for our lock on the
-//! file. When it gets that lock, it becomes the command if the file has a time. If quorlock is killed first, there is none.
+//! The gate: a command must not begin before the guardian has its group. So a helper starts first
+//! and waits for our lock on the file. When it gets that lock, it becomes the command if the file
+//! has a time. If quorlock is killed first, there is none.
 //!
 //! Behind the time stand the held locks, for calls of quorlock by the command.
 
@@ -17,7 +19,8 @@ use rustix::fs::{FlockOperation, flock};
 /// The variable with the path of the file.
 pub(crate) const VARIABLE: &str = "QUORLOCK_LEASE";
 
-/// The line's lead. The time follows: nanoseconds of the clock that continues while the machine sleeps.
+/// The line's lead. The time follows: nanoseconds of the clock that continues while the machine
+/// sleeps.
 pub(crate) const MARK: &str = "kill-at-boottime-ns ";
 
 #[derive(Debug)]
@@ -30,7 +33,8 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Makes the file, with a time that is over. The gate is closed. `held`: the lines of `nested::locks`.
+    /// Makes the file, with a time that is over. The gate is closed. `held`: the lines of
+    /// `nested::locks`.
     pub(crate) fn create(path: PathBuf, held: String) -> io::Result<Lease> {
         let file = OpenOptions::new()
             .write(true)
@@ -54,8 +58,8 @@ impl Lease {
         Ok(flock(&self.file, FlockOperation::Unlock)?)
     }
 
-    /// Overwrites the time in place: the disk may be full by now. If that fails, there is no file any more: `quorlock check`
-    /// cannot tell then.
+    /// Overwrites the time in place: the disk may be full by now. If that fails, there is no file
+    /// any more: `quorlock check` cannot tell then.
     pub(crate) fn set(&self, kill_at: Duration) -> io::Result<()> {
         // Twice, as a reader may come in the middle, and always as long.
         let time = format!("{MARK}{}\n", kill_at.as_nanos());
@@ -70,7 +74,8 @@ impl Lease {
     }
 }
 
-/// A path for a new file, where all of it can be written. XDG_RUNTIME_DIR comes second: the logout of its user empties it.
+/// A path for a new file, where all of it can be written. XDG_RUNTIME_DIR comes second: the logout
+/// of its user empties it.
 pub(crate) fn new_path(held: &str) -> io::Result<PathBuf> {
     let name = format!("quorlock-{:016x}.lease", fastrand::u64(..));
     let runtime = env::var_os("XDG_RUNTIME_DIR").unwrap_or_default();

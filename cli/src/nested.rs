@@ -1,5 +1,5 @@
-//! Calls of quorlock by the command of `quorlock run`: the lock that they take may be that of the call around them, which waits for
-//! the command. So they would wait forever.
+//! Calls of quorlock by the command of `quorlock run`: the lock that they take may be that of the
+//! call around them, which waits for the command. So they would wait forever.
 //!
 //! Not covered: permits.
 
@@ -11,8 +11,8 @@ use crate::options::{NODES, NodeArgs};
 use crate::taking::Taking;
 use crate::{clock, lease};
 
-/// The locks of this call and of those around it, as lines for its lease. Fails if a surrounding call has a lock that is to be
-/// taken.
+/// The locks of this call and of those around it, as lines for its lease. Fails if a surrounding
+/// call has a lock that is to be taken.
 pub(crate) fn locks(args: &NodeArgs, taking: &Taking) -> Result<String, Failed> {
     let mut locks = surrounding();
     for name in taking.names.iter().filter(|_| taking.permits.is_none()) {

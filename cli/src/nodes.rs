@@ -123,7 +123,8 @@ fn settings(args: &NodeArgs, holds: bool) -> Result<Settings, Failed> {
     }
     let ttl = args.ttl.unwrap_or(args.max_ttl.unwrap_or(TTL).min(TTL));
     let mut max_ttl = args.max_ttl.unwrap_or(ttl.max(TTL));
-    // A short ttl shortens the default response timeout. Without locks a long response timeout is fine.
+    // A short ttl shortens the default response timeout. Without locks a long response timeout is
+    // fine.
     let mut response_timeout = args
         .response_timeout
         .unwrap_or(RESPONSE_TIMEOUT.min(ttl / 5));

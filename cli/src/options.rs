@@ -14,7 +14,8 @@ pub(crate) const NODES: &str = "QUORLOCK_NODES";
 pub(crate) struct NodeArgs {
     /// Redis server: redis://host:port/database; repeat for each, or set QUORLOCK_NODES to all
     ///
-    /// Put passwords into a file or a variable: all users of this machine can see the options of a command.
+    /// Put passwords into a file or a variable: all users of this machine can see the options of a
+    /// command.
     #[arg(long = "node", visible_alias = "server", value_name = "URL")]
     pub(crate) nodes: Vec<String>,
     /// File with a server in each line
@@ -26,7 +27,8 @@ pub(crate) struct NodeArgs {
     /// File with the password for all servers in its first line; or set QUORLOCK_PASSWORD
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
-    /// Certificate authorities for rediss:// URLs, as PEM [default: those of the system, or of SSL_CERT_FILE]
+    /// Certificate authorities for rediss:// URLs, as PEM [default: those of the system, or of
+    /// SSL_CERT_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
     /// Client certificate for rediss:// URLs, as PEM
@@ -41,7 +43,8 @@ pub(crate) struct NodeArgs {
     /// Lifetime of a lock without an extension: 30, 1.5s, 200ms, 2m [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
-    /// Longest ttl of this program, at most that of the servers [default: 10s, or the ttl if that is longer]
+    /// Longest ttl of this program, at most that of the servers [default: 10s, or the ttl if that
+    /// is longer]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_ttl: Option<Duration>,
     /// Time for an answer of a server [default: 500ms]
@@ -50,7 +53,8 @@ pub(crate) struct NodeArgs {
     /// Time to connect to a server [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) connect_timeout: Option<Duration>,
-    /// Give servers no vote that may lose locks: with an eviction policy, replicas, a proxy or without INFO
+    /// Give servers no vote that may lose locks: with an eviction policy, replicas, a proxy or
+    /// without INFO
     #[arg(long, value_parser = FalseyValueParser::new())]
     pub(crate) strict: bool,
     /// Disable quarantine. For throwaway test servers only. The first program decides for all

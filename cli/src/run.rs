@@ -117,7 +117,8 @@ impl Ready {
         })
     }
 
-    /// RACE: a signal that comes together with the lock ends us. After this call signals go to the command.
+    /// RACE: a signal that comes together with the lock ends us. After this call signals go to the
+    /// command.
     fn signalled(&self) -> Option<Failed> {
         let number = self.cancel.is_cancelled().then(|| self.events.signal())??;
         Some(Failed::new(Exit::signal(number), "a signal ended the wait"))
@@ -132,8 +133,8 @@ impl Ready {
         period: Option<u64>,
     ) -> Result<u8, Failed> {
         let times = self.times;
-        // A lock that was handed over lasts for a second until its first extension, and TERM would be due. If this fails, the command is
-        // ended at the first look.
+        // A lock that was handed over lasts for a second until its first extension, and TERM would
+        // be due. If this fails, the command is ended at the first look.
         let now = clock::now();
         if times.term_at(times.kill_at(now, hold.remaining())) <= now {
             let _ = hold.extend(self.ttl);

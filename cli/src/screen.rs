@@ -17,8 +17,8 @@ pub(crate) const BLUE: Style = AnsiColor::Blue.on_default().bold();
 /// The longest wait for a reader of stdout or stderr.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Writes on a thread of its own, and sends the result: without a reader a write takes for ever, and no thread that handles
-/// signals may wait longer than [`PATIENCE`] for it.
+/// Writes on a thread of its own, and sends the result: without a reader a write takes for ever,
+/// and no thread that handles signals may wait longer than [`PATIENCE`] for it.
 pub(crate) fn aside<T: Send + 'static>(write: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (sender, written) = channel();
     let _ = thread::Builder::new().spawn(move || sender.send(write()));

@@ -15,8 +15,8 @@ use signal_hook::iterator::{Handle, SignalsInfo};
 /// Signals that end a program.
 pub(crate) const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// From now on a thread calls `tell` for each of `signals`, with true for one of init or our parent, as from service
-/// managers. Signals ignored at our start stay ignored, as for a command of
+/// From now on a thread calls `tell` for each of `signals`, with true for one of init or our
+/// parent, as from service managers. Signals ignored at our start stay ignored, as for a command of
 /// `nohup`, but SIGCHLD. None is blocked any more, here and in processes that this thread starts.
 pub(crate) fn on_each(
     signals: impl IntoIterator<Item = i32>,

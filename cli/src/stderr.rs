@@ -7,7 +7,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::screen;
 
-/// Writes a message, unless stderr is not writable now: a slow reader must not delay the end of a command or the guardian.
+/// Writes a message, unless stderr is not writable now: a slow reader must not delay the end of a
+/// command or the guardian.
 pub(crate) fn say(text: &str) {
     let stderr = io::stderr();
     let at_once = Timespec::default();
@@ -16,7 +17,8 @@ pub(crate) fn say(text: &str) {
     }
 }
 
-/// For uses of a terminal while we are in its background: without this the system could stop us, and the lock would expire.
+/// For uses of a terminal while we are in its background: without this the system could stop us,
+/// and the lock would expire.
 pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTTOU);

@@ -44,7 +44,8 @@ pub(crate) fn take(
 /// Reports until it is dropped.
 struct Notice(#[expect(dead_code, reason = "its end is what it is for")] Sender<()>);
 
-/// Reports the holder after a second and when the wait has doubled; at a terminal also when the holder changes.
+/// Reports the holder after a second and when the wait has doubled; at a terminal also when the
+/// holder changes.
 fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
     let is_terminal = io::stderr().is_terminal();
     if taking.quiet || !(is_terminal || taking.verbose) {

@@ -12,8 +12,8 @@ use crate::wire::{Endpoint, Security};
 
 /// One node of a manager: a URL, and options of this node outside the URL.
 ///
-/// Strings convert into it, so [`LockManager::builder`](crate::LockManager::builder) takes URLs as they are. Make a `Node` for
-/// a node that differs from the others. `Debug` shows no password.
+/// Strings convert into it, so [`LockManager::builder`](crate::LockManager::builder) takes URLs as
+/// they are. Make a `Node` for a node that differs from the others. `Debug` shows no password.
 ///
 /// # Examples
 ///
@@ -38,7 +38,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node with this URL: see [`LockManager::builder`](crate::LockManager::builder) for the forms.
+    /// The node with this URL: see [`LockManager::builder`](crate::LockManager::builder) for the
+    /// forms.
     ///
     /// An invalid URL is an error of [`Builder::build`](crate::Builder::build).
     #[must_use]
@@ -54,10 +55,11 @@ impl Node {
         }
     }
 
-    /// The URLs in a text, such as an environment variable, with commas or white space between them.
+    /// The URLs in a text, such as an environment variable, with commas or white space between
+    /// them.
     ///
-    /// The URL of a node of several servers contains commas: the part after a comma belongs to the URL before it unless the part
-    /// contains `://`. White space always ends a URL.
+    /// The URL of a node of several servers contains commas: the part after a comma belongs to the
+    /// URL before it unless the part contains `://`. White space always ends a URL.
     ///
     /// # Examples
     ///
@@ -84,8 +86,8 @@ impl Node {
         urls
     }
 
-    /// The user and password of this node. They replace those of [`Builder::credentials`](crate::Builder::credentials). A password
-    /// in the URL wins.
+    /// The user and password of this node. They replace those of
+    /// [`Builder::credentials`](crate::Builder::credentials). A password in the URL wins.
     #[must_use]
     #[doc(alias = "password")]
     pub fn credentials(mut self, user: Option<&str>, password: &str) -> Node {
@@ -95,15 +97,16 @@ impl Node {
 
     /// The user and password of this node's Sentinels. A `sentinel_password` in the URL wins.
     ///
-    /// Without them no login is sent to Sentinels. The password of the servers is never sent to a Sentinel.
+    /// Without them no login is sent to Sentinels. The password of the servers is never sent to a
+    /// Sentinel.
     #[must_use]
     pub fn sentinel_credentials(mut self, user: Option<&str>, password: &str) -> Node {
         self.sentinel_login = Some(Credentials::new(user, password));
         self
     }
 
-    /// The TLS options of this node, in place of those of [`Builder::tls`](crate::Builder::tls): for a certificate with another
-    /// name than the host of the URL, or from another authority.
+    /// The TLS options of this node, in place of those of [`Builder::tls`](crate::Builder::tls):
+    /// for a certificate with another name than the host of the URL, or from another authority.
     ///
     /// # Examples
     ///
@@ -128,8 +131,9 @@ impl Node {
 
     /// The TLS options of this node's Sentinels. Default: those of the servers.
     ///
-    /// Needed where Sentinels name the primary by its IP address: [`Tls::server_name`] is then the servers' name and is wrong for
-    /// the Sentinels. For Sentinels without TLS write `?sentinel_tls=no` into the URL.
+    /// Needed where Sentinels name the primary by its IP address: [`Tls::server_name`] is then the
+    /// servers' name and is wrong for the Sentinels. For Sentinels without TLS write
+    /// `?sentinel_tls=no` into the URL.
     ///
     /// # Examples
     ///
@@ -151,7 +155,8 @@ impl Node {
     }
 }
 
-/// Secures the connections with TLS URLs, with the node's own options or with `of_all`. Returns a problem, if any.
+/// Secures the connections with TLS URLs, with the node's own options or with `of_all`. Returns a
+/// problem, if any.
 #[cfg(feature = "tls")]
 pub(super) fn secure(
     addresses: &mut [NodeAddress],
@@ -208,7 +213,8 @@ impl<T: AsRef<str>> From<T> for Node {
     }
 }
 
-/// The nodes of a manager: one URL or [`Node`], or any number of them. This crate alone implements it.
+/// The nodes of a manager: one URL or [`Node`], or any number of them. This crate alone implements
+/// it.
 ///
 /// `Count` distinguishes the two and is never named.
 pub trait IntoNodes<Count> {

@@ -43,7 +43,8 @@ impl Lost {
         self.nodes_with(|it| matches!(it, NodeAnswer::Pending | NodeAnswer::Failed(_)))
     }
 
-    /// Whether possibly no call got the lock: some nodes granted it to this call, the others to other calls.
+    /// Whether possibly no call got the lock: some nodes granted it to this call, the others to
+    /// other calls.
     pub(super) fn is_undecided(&self) -> bool {
         match self.why {
             RoundLoss::Overtaken => true,
@@ -66,8 +67,8 @@ impl Lost {
         }
     }
 
-    /// Without a quorum because of quarantined nodes: the time until all of them vote. That is no outage. `None` if
-    /// there is no majority even then.
+    /// Without a quorum because of quarantined nodes: the time until all of them vote. That is no
+    /// outage. `None` if there is no majority even then.
     pub(crate) fn quarantine(&self) -> Option<Duration> {
         if self.why != RoundLoss::NoQuorum {
             return None;

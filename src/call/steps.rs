@@ -11,9 +11,9 @@ use crate::ids::{LockName, NodeId, NodeSet, OwnerToken};
 use crate::logic::acquire_round::Rule;
 use crate::time::{Moment, Now, Tick};
 
-/// Rounds of one try, if contenders split the nodes between them or pushed each other's fencing counters, so that possibly
-/// none got the lock. Otherwise a fleet that starts a job at the same second would often find everyone refused and nobody
-/// at work.
+/// Rounds of one try, if contenders split the nodes between them or pushed each other's fencing
+/// counters, so that possibly none got the lock. Otherwise a fleet that starts a job at the same
+/// second would often find everyone refused and nobody at work.
 pub(crate) const UNDECIDED_MAX: u32 = 4;
 
 /// What is fixed about a call.
@@ -61,7 +61,8 @@ pub(crate) trait View {
     /// Whether to begin no further round.
     fn is_stopped(&self) -> bool;
 
-    /// A round ticket, and the wait for it: the call keeps it until the round is over. `None` if none is free.
+    /// A round ticket, and the wait for it: the call keeps it until the round is over. `None` if
+    /// none is free.
     fn take_turn(&self) -> Option<Duration>;
 
     /// A new owner, or why there is no randomness.
@@ -169,7 +170,8 @@ pub(crate) enum Why {
 /// What is to be told.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
-    /// A round that lasted for a response timeout at most was answered, or not in time: it shows the load.
+    /// A round that lasted for a response timeout at most was answered, or not in time: it shows
+    /// the load.
     Load { asked: Tick, timed_out: bool },
     /// Hand-overs to this owner are given back from now on.
     Forgotten(OwnerToken),

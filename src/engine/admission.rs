@@ -1,8 +1,9 @@
 //! Admission of rounds: see "Rounds and load" in ARCHITECTURE.md.
 //!
-//! Every round with a waiting caller has a ticket until it is decided. A hold of a handed-over lock has one until its
-//! first extension. Releases take one at once, beyond the limit: they must not wait for the calls that they block.
-//! Acquire rounds take a ticket within the limit, in order of arrival.
+//! Every round with a waiting caller has a ticket until it is decided. A hold of a handed-over lock
+//! has one until its first extension. Releases take one at once, beyond the limit: they must not
+//! wait for the calls that they block. Acquire rounds take a ticket within the limit, in order of
+//! arrival.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -45,7 +46,8 @@ pub(crate) struct Waiting {
 }
 
 impl Admission {
-    /// A ticket within the limit, if one is free. While calls wait none is: `change` gives them all free tickets.
+    /// A ticket within the limit, if one is free. While calls wait none is: `change` gives them all
+    /// free tickets.
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<RoundTicket> {
         let mut tickets = self.tickets.lock();
         if tickets.limit.rounds <= tickets.under_way {
@@ -147,8 +149,8 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.admission.tickets.lock().waiting.remove(&self.id);
-        // RACE: T1, this call, leaves; T2 has given it a ticket before. Therefore T1 returns the ticket, for the next
-        // call.
+        // RACE: T1, this call, leaves; T2 has given it a ticket before. Therefore T1 returns the
+        // ticket, for the next call.
         drop(self.take());
     }
 }

@@ -1,4 +1,5 @@
-//! A call between threads: its own, the workers with answers and hand-overs, and those that release a lock of its manager.
+//! A call between threads: its own, the workers with answers and hand-overs, and those that release
+//! a lock of its manager.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +23,8 @@ use crate::wire::{Command, Entering, QueueEntry, QueuePolicy, QueueUpdate};
 
 /// Life of a waiting list in longest pauses, so that live calls do not drop out.
 const PAUSES_IN_A_LIFE: u32 = 3;
-/// Time in which a leaving call is worth a command. Later a node drops the call when it comes first in its list: see
-/// `scripts/handover.lua`.
+/// Time in which a leaving call is worth a command. Later a node drops the call when it comes first
+/// in its list: see `scripts/handover.lua`.
 const LEAVE_FOR: Duration = Duration::from_secs(60);
 
 /// Limit of a call's wait.
@@ -140,7 +141,8 @@ impl CallInner {
         })
     }
 
-    /// Sends a release of a lost round. Returns the round of its answers, if nodes have granted something.
+    /// Sends a release of a lost round. Returns the round of its answers, if nodes have granted
+    /// something.
     pub(crate) fn take_back(
         &self,
         release: TakeBack,
@@ -179,8 +181,8 @@ impl CallInner {
         self.spec.commands.release(release.owner, offer, update)
     }
 
-    /// Enters the nodes' waiting lists by a release of the lock with this token, sent to the nodes `to`. `None` if the
-    /// call is in the lists, is about to ask, or would get no message.
+    /// Enters the nodes' waiting lists by a release of the lock with this token, sent to the nodes
+    /// `to`. `None` if the call is in the lists, is about to ask, or would get no message.
     pub(crate) fn enter_by_release(
         &self,
         fanout: &Fanout,

@@ -18,10 +18,12 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 const NEEDED: usize = 8;
 
 impl ManagerState {
-    /// Tries on every node what locks do, and connects to it first if necessary. Waits for all nodes.
+    /// Tries on every node what locks do, and connects to it first if necessary. Waits for all
+    /// nodes.
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
         let nodes = &self.fanout.nodes;
-        // A sync shows a server that was emptied since its last lock, and the time a step of its clock.
+        // A sync shows a server that was emptied since its last lock, and the time a step of its
+        // clock.
         let look = self.fanout.records.rules().sync_record(SyncKind::Look);
         let of_all = [look, Command::time()].into_iter();
         let commands = of_all.chain(check(&self.config.prefix));
@@ -42,8 +44,8 @@ impl ManagerState {
         rows
     }
 
-    /// Measures the round trips to connected nodes. With a deadline of its own, without silent nodes: they have used up
-    /// the time of the first command.
+    /// Measures the round trips to connected nodes. With a deadline of its own, without silent
+    /// nodes: they have used up the time of the first command.
     fn measure(&self, rows: &mut [NodeCheck]) {
         let is_silent = |row: &NodeCheck| {
             matches!(
@@ -70,8 +72,8 @@ impl ManagerState {
         }
     }
 
-    /// Confirms that all new nodes have lost nothing, then checks all nodes. The failure of an unreachable node comes
-    /// first.
+    /// Confirms that all new nodes have lost nothing, then checks all nodes. The failure of an
+    /// unreachable node comes first.
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
         let is_new = |row: &NodeCheck| {
             matches!(
@@ -108,7 +110,8 @@ impl ManagerState {
         self.sync_records(all, SyncKind::Note)
     }
 
-    /// Syncs the records of these nodes, then checks all nodes. The failure of an unreachable node comes first.
+    /// Syncs the records of these nodes, then checks all nodes. The failure of an unreachable node
+    /// comes first.
     fn sync_records(&self, to: NodeSet, kind: SyncKind) -> Vec<NodeCheck> {
         // Each record needs a version of its own.
         let nodes: Vec<_> = self.fanout.ids().filter(|id| to.contains(*id)).collect();

@@ -1,5 +1,5 @@
-//! A held lock between threads: lock, step, unlock, do what came out. [`Hold`] decides; this sends extensions, brings
-//! their answers, notifies listeners, and releases.
+//! A held lock between threads: lock, step, unlock, do what came out. [`Hold`] decides; this sends
+//! extensions, brings their answers, notifies listeners, and releases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,8 @@ pub(crate) struct HoldInner {
     pub(crate) spec: Arc<LockSpec>,
     pub(crate) win: Win,
     pub(crate) token: FencingToken,
-    /// Client of a call that has waited: it may be in lists of nodes, and nodes may hand the lock over to its owner.
+    /// Client of a call that has waited: it may be in lists of nodes, and nodes may hand the lock
+    /// over to its owner.
     waited: Option<ClientId>,
     shared: Arc<ManagerState>,
     pub(super) state: Mutex<HoldState>,
@@ -163,7 +164,8 @@ impl HoldInner {
         result
     }
 
-    /// What is left to do is done with nothing locked: a loss and a warning are announced, and a failure is logged.
+    /// What is left to do is done with nothing locked: a loss and a warning are announced, and a
+    /// failure is logged.
     fn step_only<T>(&self, step: impl FnOnce(&mut HoldState, Now) -> T) -> (T, Vec<News>) {
         let now = Now::read();
         let mut state = self.state.lock();
@@ -203,8 +205,8 @@ impl HoldInner {
                 }
                 News::Lost(why) => {
                     let held = now.moment.since(self.win.sent.moment);
-                    // Keys stay until the guard is dropped or they expire: the protected work may continue. Those that
-                    // an extension has set do not.
+                    // Keys stay until the guard is dropped or they expire: the protected work may
+                    // continue. Those that an extension has set do not.
                     match why {
                         LostReason::ShutDown => self.release_rest(&state, state.hold.reached),
                         LostReason::Gone => self.release_rest(&state, state.hold.left_behind()),
@@ -228,8 +230,8 @@ impl HoldInner {
 
     /// Enters the next step in the schedule.
     ///
-    /// RACE: T1 plans the next step; T2 releases the lock and removes its entry; T1 enters it. Therefore both have the
-    /// state locked.
+    /// RACE: T1 plans the next step; T2 releases the lock and removes its entry; T1 enters it.
+    /// Therefore both have the state locked.
     fn plan(self: &Arc<Self>, state: &mut HoldState, now: Now) {
         if let Some(wait) = state.hold.next_in(now, &self.shared.fanout)
             && !self
@@ -342,7 +344,8 @@ impl HoldInner {
         left.map_err(|reason| self.lost_by(reason))
     }
 
-    /// A channel for the loss, or for an `early` warning of it. It closes without a message if there is none.
+    /// A channel for the loss, or for an `early` warning of it. It closes without a message if
+    /// there is none.
     pub(crate) fn lost(&self, early: bool) -> LostReceiver {
         if self.shared.process.is_forked() {
             // Checked before anything is locked: see `Process`.
@@ -364,7 +367,8 @@ impl HoldInner {
 
     pub(crate) fn on_lost(&self, callback: Callback) {
         if self.shared.process.is_forked() {
-            // Not with the manager's callbacks: in a forked child no mutex of the manager may be locked.
+            // Not with the manager's callbacks: in a forked child no mutex of the manager may be
+            // locked.
             return call_alone(callback, self.lost_by(LostReason::Forked));
         }
         let mut state = self.state.lock();
@@ -375,21 +379,24 @@ impl HoldInner {
         self.shared.callbacks.call(vec![callback], &lost);
     }
 
-    /// Releases the lock: "not held" from here on. Waits for a majority, for at most a response timeout.
+    /// Releases the lock: "not held" from here on. Waits for a majority, for at most a response
+    /// timeout.
     ///
-    /// The error says how the lock was lost, before or as found now. Its listeners are notified or about to be.
+    /// The error says how the lock was lost, before or as found now. Its listeners are notified or
+    /// about to be.
     ///
     /// A kept lock is not held from here on either. The renewal thread sends its release in time.
     pub(crate) fn release(self: &Arc<Self>) -> Result<Released, ReleaseError> {
         let began = time::tick();
         let fanout = &self.shared.fanout;
-        // RACE: T1, the renewal, extends the lock; T2, this thread, releases it without waiting; a node runs the
-        // release first and answers the extension "not yours". Therefore T2 changes the state first, so that T1 reports
-        // no loss. T1 enqueues with the state locked, so all extensions run before the release.
+        // RACE: T1, the renewal, extends the lock; T2, this thread, releases it without waiting; a
+        // node runs the release first and answers the extension "not yours". Therefore T2 changes
+        // the state first, so that T1 reports no loss. T1 enqueues with the state locked, so all
+        // extensions run before the release.
         let ended = self.step(|state, now| {
-            // RACE: T1, this thread, ends the hold; T2, the renewal thread, finds it ended and sends the release of a
-            // kept lock; the release of T1 finds no key, and its lock counts as lost. Therefore T1 says in the same step
-            // that it is not kept.
+            // RACE: T1, this thread, ends the hold; T2, the renewal thread, finds it ended and
+            // sends the release of a kept lock; the release of T1 finds no key, and its lock counts
+            // as lost. Therefore T1 says in the same step that it is not kept.
             state.kept_until = state.kept_until.filter(|it| began < *it);
             let reached = state.hold.reached;
             let ended = state.hold.release(now.moment);
@@ -456,8 +463,8 @@ impl HoldInner {
         }
     }
 
-    /// Sends the release, and lets the next calls ask. The next call of this manager enters the lists of the nodes by it,
-    /// if it can. Returns the end of the wait for the answers.
+    /// Sends the release, and lets the next calls ask. The next call of this manager enters the
+    /// lists of the nodes by it, if it can. Returns the end of the wait for the answers.
     fn send_release(
         &self,
         round: &Arc<Pending<ReleaseRound>>,
@@ -485,10 +492,12 @@ impl HoldInner {
         let deadline = time::deadline(fanout.response_timeout);
         fanout.yield_to_a_crowd();
         fanout.flush(reached);
-        // The next calls may ask the nodes. Not before the release was sent: an earlier acquire would be refused.
+        // The next calls may ask the nodes. Not before the release was sent: an earlier acquire
+        // would be refused.
         if let Some(next) = next {
             round.wait(deadline);
-            // Usually the hand-overs have woken the next call. Otherwise its wait for them begins here.
+            // Usually the hand-overs have woken the next call. Otherwise its wait for them begins
+            // here.
             let took = time::tick().saturating_duration_since(began);
             next.step(|call| call.set_grace(took));
             queues.admit(&commands.key);
@@ -525,8 +534,8 @@ impl HoldInner {
         self.step(|state, _| state.hold.lose(reason));
     }
 
-    /// Enqueues the release of a lost or kept lock on the nodes `to`, unless it is still kept. Called with the state locked, so that it
-    /// follows every extension; the caller flushes.
+    /// Enqueues the release of a lost or kept lock on the nodes `to`, unless it is still kept.
+    /// Called with the state locked, so that it follows every extension; the caller flushes.
     fn release_rest(&self, state: &HoldState, to: NodeSet) {
         if state.kept_until.is_some_and(|it| time::tick() < it) {
             return;
@@ -553,8 +562,8 @@ impl HoldInner {
         }
     }
 
-    /// Logs a missing majority for an extension: once until the next confirmed one, and for one lock a second. If other
-    /// locks are not extended either, the line has their number.
+    /// Logs a missing majority for an extension: once until the next confirmed one, and for one
+    /// lock a second. If other locks are not extended either, the line has their number.
     fn log_failure(&self, left: Duration) {
         let ManagerState {
             fanout, schedule, ..
@@ -717,8 +726,8 @@ struct SentExtension {
 impl ReplyHandler for SentExtension {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
         let SentExtension { lock, extension } = self;
-        // RACE: T1 sends an extension; the lock is lost; T2, a node, sets the key, which is in the way of others. Therefore
-        // T1 releases it there.
+        // RACE: T1 sends an extension; the lock is lost; T2, a node, sets the key, which is in the
+        // way of others. Therefore T1 releases it there.
         let is_set = answer == Answer::Extend(ExtendReply::Healed);
         let to = NodeSet::from_iter(is_set.then_some(node));
         let counted = lock.step(|state, now| {

@@ -24,7 +24,8 @@ impl ManagerState {
         ))
     }
 
-    /// The state of the lock `name`, or of a slot of the semaphore `name`, on all nodes. Waits for all of them.
+    /// The state of the lock `name`, or of a slot of the semaphore `name`, on all nodes. Waits for
+    /// all of them.
     pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
         let command = self.looked(name, slot).inspect();
         self.inspection(name, slot, query(&self.fanout, command, None))
@@ -52,8 +53,8 @@ impl ManagerState {
         }
     }
 
-    /// Takes a lock from its inspected holders, on the nodes that showed them. Nodes compare values, so a later holder
-    /// keeps the lock.
+    /// Takes a lock from its inspected holders, on the nodes that showed them. Nodes compare
+    /// values, so a later holder keeps the lock.
     pub(crate) fn take_from(&self, seen: &Inspection) -> Vec<NodeReport> {
         let lock = self.looked(&seen.name, seen.slot);
         let ttls = LockSpec::key_ttls(&self.config);

@@ -13,8 +13,8 @@ use crate::sys::background::BackgroundQueue;
 use crate::sys::logging::error;
 use crate::sys::sync::Mutex;
 
-/// Channels and callbacks of one hold, dropped at its end: without a loss the channels are closed, and the callbacks are
-/// dropped uncalled. Values of the user live no longer.
+/// Channels and callbacks of one hold, dropped at its end: without a loss the channels are closed,
+/// and the callbacks are dropped uncalled. Values of the user live no longer.
 #[derive(Default)]
 pub(crate) struct Listeners {
     /// Sending ends, each with the life of its receiving end.
@@ -47,9 +47,10 @@ impl Listeners {
 
 /// A channel on which the loss of a lock is announced, see [`Hold::lost`](crate::Hold::lost).
 ///
-/// Use it as the [`Receiver`](crossbeam_channel::Receiver) to which it dereferences: by its methods, and in
-/// `crossbeam_channel::select!`. You may get a new one in each turn of a loop: each new one takes the place of the dropped
-/// ones. A clone of the inner `Receiver` may be closed without a message once this channel is dropped.
+/// Use it as the [`Receiver`](crossbeam_channel::Receiver) to which it dereferences: by its
+/// methods, and in `crossbeam_channel::select!`. You may get a new one in each turn of a loop: each
+/// new one takes the place of the dropped ones. A clone of the inner `Receiver` may be closed
+/// without a message once this channel is dropped.
 pub struct LostReceiver {
     _life: Arc<()>,
     receiver: Receiver<Lost>,
@@ -88,8 +89,9 @@ pub(crate) type Callback = Box<dyn FnOnce(Lost) + Send>;
 /// Name of the thread for callbacks.
 const THREAD: &str = "quorlock-on-lost";
 
-/// The due callbacks of one manager. They may block, and may drop guards and the manager: they run on a thread of their own,
-/// started with the first one, which waits for no logger. No thread waits for it: callbacks that are due at a shutdown run as well.
+/// The due callbacks of one manager. They may block, and may drop guards and the manager: they run
+/// on a thread of their own, started with the first one, which waits for no logger. No thread waits
+/// for it: callbacks that are due at a shutdown run as well.
 pub(crate) struct Callbacks {
     queue: Mutex<Option<BackgroundQueue>>,
     journal: Arc<Journal>,
@@ -132,7 +134,8 @@ impl Callbacks {
     }
 }
 
-/// Runs the callback on a thread of its own, without a manager. On this one if the system gives no thread.
+/// Runs the callback on a thread of its own, without a manager. On this one if the system gives no
+/// thread.
 pub(crate) fn call_alone(callback: Callback, lost: Lost) {
     match BackgroundQueue::start(THREAD) {
         Ok(queue) => {

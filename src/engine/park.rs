@@ -31,8 +31,8 @@ pub(crate) struct Parker {
 impl Parker {
     /// Wakes the thread, or ends its next sleep at once.
     ///
-    /// Called with nothing locked: otherwise the woken thread is handed the mutex before it runs, and the next waker
-    /// waits for that thread.
+    /// Called with nothing locked: otherwise the woken thread is handed the mutex before it runs,
+    /// and the next waker waits for that thread.
     pub(crate) fn wake(&self) {
         *self.is_woken.lock() = true;
         self.wake.notify_one();
@@ -47,8 +47,8 @@ impl Parker {
 
     /// Lets `signals` wake the thread while the result lives.
     ///
-    /// RACE: T1 gives a signal; T2 watches it after that and is not woken. Therefore T2 looks at the signals after this
-    /// call.
+    /// RACE: T1 gives a signal; T2 watches it after that and is not woken. Therefore T2 looks at
+    /// the signals after this call.
     pub(crate) fn watch<'a>(self: &Arc<Parker>, signals: &'a [&'a Signal]) -> Watching<'a> {
         let mut entries = Vec::new();
         for signal in signals {
@@ -103,11 +103,12 @@ pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
 
 /// Ends waiting calls from another thread.
 ///
-/// Clones are the same handle. Give it to a lock with [`Mutex::cancelled_by`](crate::Mutex::cancelled_by). After
-/// [`cancel`](CancelHandle::cancel) every waiting call for such a lock, now or later, returns
-/// [`AcquireError::Cancelled`](crate::AcquireError::Cancelled). A call with a round under way ends that round first,
-/// which takes at most one response timeout, and the connect timeout for nodes without a connection. Existing guards
-/// are not affected.
+/// Clones are the same handle. Give it to a lock with
+/// [`Mutex::cancelled_by`](crate::Mutex::cancelled_by). After [`cancel`](CancelHandle::cancel)
+/// every waiting call for such a lock, now or later, returns
+/// [`AcquireError::Cancelled`](crate::AcquireError::Cancelled). A call with a round under way ends
+/// that round first, which takes at most one response timeout, and the connect timeout for nodes
+/// without a connection. Existing guards are not affected.
 ///
 /// ```no_run
 /// # fn run(locks: &quorlock::LockManager) -> Result<(), Box<dyn std::error::Error>> {

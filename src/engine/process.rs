@@ -5,16 +5,17 @@ use crate::ids::OwnerLabel;
 /// Id of the first process of a PID namespace.
 const FIRST: u32 = 1;
 
-/// The process with the threads of a manager. After a fork the child has copies of everything but the threads, and its
-/// copies of mutexes may be locked for ever: check before anything is locked.
+/// The process with the threads of a manager. After a fork the child has copies of everything but
+/// the threads, and its copies of mutexes may be locked for ever: check before anything is locked.
 ///
-/// Compares the process id, which costs one short system call: guards are asked often. A child in a PID namespace of
-/// its own may have the same id. That is likely only for id 1, of the main program of a container and of the first
-/// child in every namespace. So for id 1 alone the namespace is compared too, which takes a microsecond or two.
+/// Compares the process id, which costs one short system call: guards are asked often. A child in a
+/// PID namespace of its own may have the same id. That is likely only for id 1, of the main program
+/// of a container and of the first child in every namespace. So for id 1 alone the namespace is
+/// compared too, which takes a microsecond or two.
 ///
-/// Deliberately not handled: a forked child in a namespace of its own in which so many processes were started before
-/// that it has the parent's id, above 1. And a child of a child with the id of a parent that has ended long ago.
-/// Without `unsafe` no cheap check tells these apart.
+/// Deliberately not handled: a forked child in a namespace of its own in which so many processes
+/// were started before that it has the parent's id, above 1. And a child of a child with the id of
+/// a parent that has ended long ago. Without `unsafe` no cheap check tells these apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     id: u32,

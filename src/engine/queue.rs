@@ -1,8 +1,9 @@
-//! The wait queues of a manager: one per lock with waiting calls, first come first served; and the manager's holds.
+//! The wait queues of a manager: one per lock with waiting calls, first come first served; and the
+//! manager's holds.
 //!
-//! Only the first call of a queue asks the nodes, or all readers in front. No call asks while the manager holds the
-//! lock alone: a release enters the first call in the nodes' lists. Nodes hand the lock over to the first call there,
-//! of any manager, and publish that: it is their vote.
+//! Only the first call of a queue asks the nodes, or all readers in front. No call asks while the
+//! manager holds the lock alone: a release enters the first call in the nodes' lists. Nodes hand
+//! the lock over to the first call there, of any manager, and publish that: it is their vote.
 //!
 //! Mutexes are locked in this order: the queues, then a call.
 
@@ -38,8 +39,8 @@ struct WaitQueue {
 /// A hold of the manager.
 struct HoldEntry {
     id: u64,
-    /// Rule of the lock. None for a hold of a set with this lock, or for a permit: it shows the holder, and no call
-    /// waits for it.
+    /// Rule of the lock. None for a hold of a set with this lock, or for a permit: it shows the
+    /// holder, and no call waits for it.
     rule: Option<Rule>,
     /// Thread that took the lock. The guard may be on another thread now.
     taker: ThreadId,
@@ -56,7 +57,8 @@ impl WaitQueue {
         self.holds.is_empty() && self.calls.is_empty()
     }
 
-    /// Begins a hold of the calling thread. Without a `rule`: of a set with this lock, or of a permit.
+    /// Begins a hold of the calling thread. Without a `rule`: of a set with this lock, or of a
+    /// permit.
     fn begin_hold(&mut self, id: u64, rule: Option<Rule>) {
         let taker = this_thread().id();
         self.holds.push(HoldEntry { id, rule, taker });
@@ -84,9 +86,9 @@ impl WaitQueue {
         Some(exclusive.next()?.id)
     }
 
-    /// Admits the calls in front unless the manager holds the lock alone: the first call, or all readers before the first
-    /// writer. A writer asks although readers of the manager hold the lock: so it is in the nodes' lists before later
-    /// readers.
+    /// Admits the calls in front unless the manager holds the lock alone: the first call, or all
+    /// readers before the first writer. A writer asks although readers of the manager hold the
+    /// lock: so it is in the nodes' lists before later readers.
     fn admit(&self) {
         let readers = self
             .calls
@@ -112,7 +114,8 @@ impl WaitQueue {
         }
     }
 
-    /// Ends the hold `id` for the first call, if the call can `enter` the waiting lists by the release.
+    /// Ends the hold `id` for the first call, if the call can `enter` the waiting lists by the
+    /// release.
     fn pass_on<T>(
         &mut self,
         id: u64,
@@ -198,12 +201,12 @@ impl Queues {
         }
     }
 
-    /// Ends the hold `id` if a call waits and can `enter` the nodes' waiting lists by the release. The call must be
-    /// [admitted](Queues::admit) afterwards.
+    /// Ends the hold `id` if a call waits and can `enter` the nodes' waiting lists by the release.
+    /// The call must be [admitted](Queues::admit) afterwards.
     ///
-    /// RACE: T1 ends the hold and is about to send the release; T2, a new call, asks the nodes before the release and
-    /// is refused; the release removes T2 from the lists. Therefore without a waiting call the hold goes on until
-    /// [`Queues::end_hold`], after the send.
+    /// RACE: T1 ends the hold and is about to send the release; T2, a new call, asks the nodes
+    /// before the release and is refused; the release removes T2 from the lists. Therefore without
+    /// a waiting call the hold goes on until [`Queues::end_hold`], after the send.
     pub(crate) fn pass_on<T>(
         &self,
         commands: &LockCommands,
@@ -232,7 +235,8 @@ impl Queues {
         });
     }
 
-    /// A node has handed a lock over, or has a call in its list. False without a call or hold for it.
+    /// A node has handed a lock over, or has a call in its list. False without a call or hold for
+    /// it.
     pub(crate) fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool {
         count(&self.journal.counters.notices);
         let Some(call) = notice.owner().and_then(|it| self.owners.get(it)) else {
@@ -278,8 +282,8 @@ impl Queues {
         change(&mut queues, key, |queue| queue.admit());
     }
 
-    /// Ends the wait of all calls behind `call` that began before `lost`: it shows for them too that waiting is hopeless. A
-    /// later call asks the nodes at least once.
+    /// Ends the wait of all calls behind `call` that began before `lost`: it shows for them too
+    /// that waiting is hopeless. A later call asks the nodes at least once.
     pub(crate) fn give_up_for_all(&self, call: &Arc<CallInner>, lost: &Arc<Lost>) {
         let by_key = self.by_key.lock();
         let queue = by_key.get(&call.spec.commands.key);

@@ -1,7 +1,8 @@
 //! The renewal thread: one for all held locks. It waits for no node.
 //!
-//! It sleeps until the first lease is due, enqueues all due extensions, writes once to each node, and sleeps again. The
-//! thread that reads the deciding answer enters the lease in the schedule again.
+//! It sleeps until the first lease is due, enqueues all due extensions, writes once to each node,
+//! and sleeps again. The thread that reads the deciding answer enters the lease in the schedule
+//! again.
 
 use std::sync::Arc;
 
@@ -40,7 +41,8 @@ fn survive(shared: &ManagerState, due: &[Arc<dyn Due>], work: impl FnOnce()) {
     }
 }
 
-/// After a delay of this thread many are due, with different ttls: the first to end is written first.
+/// After a delay of this thread many are due, with different ttls: the first to end is written
+/// first.
 fn soonest_first(mut due: Vec<Arc<dyn Due>>) -> Vec<Arc<dyn Due>> {
     let now = Moment::now();
     due.sort_by_cached_key(|it| it.ends_in(now));
@@ -75,7 +77,8 @@ mod tests {
         Engine::start(Config::default(), addresses.collect()).unwrap()
     }
 
-    /// A lock that was won just now, and ends in a moment unless somebody extends it; nobody looks after it yet.
+    /// A lock that was won just now, and ends in a moment unless somebody extends it; nobody looks
+    /// after it yet.
     fn short_hold(engine: &Engine) -> Arc<HoldInner> {
         hold(engine, Duration::from_millis(20))
     }
@@ -109,7 +112,8 @@ mod tests {
         assert_eq!(lock.remaining(), Err(lock.lost_by(LostReason::Expired)));
     }
 
-    /// RACE: T1, the renewal thread, plans the next step of a lock; T2 releases the lock; T1 enters it.
+    /// RACE: T1, the renewal thread, plans the next step of a lock; T2 releases the lock; T1 enters
+    /// it.
     #[test]
     fn f7_a_schedule_entry_behind_the_end_of_its_lock_is_removed() {
         let engine = engine();
@@ -144,8 +148,8 @@ mod tests {
         assert_eq!(left, [3.0, 6.0, 9.0]);
     }
 
-    /// RACE: T1, a call, is refused by a node and waits in its list; T2 releases the lock there, and the node hands it over to
-    /// T1; T1 raises its token and finds the key there.
+    /// RACE: T1, a call, is refused by a node and waits in its list; T2 releases the lock there,
+    /// and the node hands it over to T1; T1 raises its token and finds the key there.
     #[test]
     fn h5_a_key_that_is_handed_over_before_the_raise_counts_for_its_short_life() {
         let engine = engine_of(3);

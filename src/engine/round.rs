@@ -1,7 +1,7 @@
 //! A release or a probe under way: votes come in from the workers, one decision goes out.
 //!
-//! One shared place and one wake-up per round, at the decision. A channel per request, or a wake-up per answer, costs
-//! half of the throughput.
+//! One shared place and one wake-up per round, at the decision. A channel per request, or a wake-up
+//! per answer, costs half of the throughput.
 //!
 //! [`query_many`] waits for every answer.
 
@@ -138,8 +138,8 @@ impl<R: Round> ReplyHandler for Pending<R> {
     }
 }
 
-/// Waits for the answers of all nodes, or of those in `to`, as long as a round lasts. Returns the answer or failure of
-/// each, in node order.
+/// Waits for the answers of all nodes, or of those in `to`, as long as a round lasts. Returns the
+/// answer or failure of each, in node order.
 pub(crate) fn query(
     fanout: &Fanout,
     command: Command,

@@ -12,8 +12,8 @@ use crate::time::{self, Moment, Now, Tick};
 
 /// Entries due within this time of each other are handled together.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// Interval of the clock comparison while there are entries: the thread's clock does not show time in suspend and steps
-/// of the wall clock, and a lease that they ended has to be announced.
+/// Interval of the clock comparison while there are entries: the thread's clock does not show time
+/// in suspend and steps of the wall clock, and a lease that they ended has to be announced.
 pub(crate) const COMPARE: Duration = Duration::from_secs(1);
 /// Shortest time between two moments at which everything is made due.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -25,8 +25,8 @@ pub(crate) trait Due: Send + Sync {
     /// Unique in the schedule.
     fn id(&self) -> u64;
 
-    /// Handles the due time, or an early one with others, and enters itself for the next one. Called without a due time
-    /// in the schedule.
+    /// Handles the due time, or an early one with others, and enters itself for the next one.
+    /// Called without a due time in the schedule.
     ///
     /// Commands go into `batch`, written once for all due entries.
     fn on_due(self: Arc<Self>, batch: &mut Enqueued);
@@ -34,10 +34,12 @@ pub(crate) trait Due: Send + Sync {
     /// Time until its end. The soonest end is handled first.
     fn ends_in(&self, now: Moment) -> Duration;
 
-    /// Its row in the list of held locks, if held; `unextended`: and if no majority confirmed its last extension.
+    /// Its row in the list of held locks, if held; `unextended`: and if no majority confirmed its
+    /// last extension.
     fn hold(&self, unextended: bool) -> Option<HeldLock>;
 
-    /// Ends it after the stop of the schedule. Whether that is new, to be announced by [`Due::announce_stop`].
+    /// Ends it after the stop of the schedule. Whether that is new, to be announced by
+    /// [`Due::announce_stop`].
     fn stop(self: Arc<Self>) -> bool;
 
     fn announce_stop(self: Arc<Self>);
@@ -68,11 +70,11 @@ struct DueQueue {
 impl Schedule {
     /// Enters something due after `wait`, in place of its old due time.
     ///
-    /// Wakes the thread only if it would come too late: with a steady stream of short locks of the same ttl it wakes a
-    /// few times per ttl, not once per lock.
+    /// Wakes the thread only if it would come too late: with a steady stream of short locks of the
+    /// same ttl it wakes a few times per ttl, not once per lock.
     ///
-    /// RACE: T1 wins a lock; T2 runs [`Schedule::stop`] without finding it; T1 enters it. Therefore this is false then, and
-    /// T1 ends it.
+    /// RACE: T1 wins a lock; T2 runs [`Schedule::stop`] without finding it; T1 enters it. Therefore
+    /// this is false then, and T1 ends it.
     #[must_use]
     pub(crate) fn enter(&self, due: Arc<dyn Due>, wait: Duration) -> bool {
         let at = time::deadline(wait);
@@ -102,7 +104,8 @@ impl Schedule {
         drop(removed);
     }
 
-    /// The held locks, oldest first; `unextended`: those without a majority for their last extension.
+    /// The held locks, oldest first; `unextended`: those without a majority for their last
+    /// extension.
     pub(crate) fn held(&self, unextended: bool) -> Vec<HeldLock> {
         let queue = self.queue.lock();
         let known: Vec<_> = queue
@@ -126,8 +129,8 @@ impl Schedule {
         self.unlock(queue, wakes);
     }
 
-    /// Wakes with the queue unlocked: otherwise the thread is handed the mutex before it runs, and the next caller
-    /// waits for it.
+    /// Wakes with the queue unlocked: otherwise the thread is handed the mutex before it runs, and
+    /// the next caller waits for it.
     fn unlock(&self, queue: MutexGuard<'_, DueQueue>, wakes: bool) {
         drop(queue);
         if wakes {
@@ -135,7 +138,8 @@ impl Schedule {
         }
     }
 
-    /// Ends the thread and all entries, including those being handled. The results have ended by that.
+    /// Ends the thread and all entries, including those being handled. The results have ended by
+    /// that.
     pub(crate) fn stop(&self) -> Vec<Arc<dyn Due>> {
         let mut queue = self.queue.lock();
         queue.stopped = true;
@@ -147,7 +151,8 @@ impl Schedule {
         known.filter(|it| Arc::clone(it).stop()).collect()
     }
 
-    /// Sleeps until entries are due and takes them; `None` after a stop. `last`: the caller's, between calls.
+    /// Sleeps until entries are due and takes them; `None` after a stop. `last`: the caller's,
+    /// between calls.
     pub(crate) fn next(&self, last: &mut Now) -> Option<Vec<Arc<dyn Due>>> {
         let mut queue = self.queue.lock();
         loop {

@@ -31,7 +31,8 @@ impl NodeEvents for NodeEventHandler {
     }
 }
 
-/// Shared by callers, guards and the renewal thread. Has no thread, so that no thread keeps itself alive.
+/// Shared by callers, guards and the renewal thread. Has no thread, so that no thread keeps itself
+/// alive.
 pub(crate) struct ManagerState {
     pub(crate) config: Config,
     pub(crate) fanout: Fanout,

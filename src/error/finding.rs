@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::time::About;
 
-/// A weakness of a node that still counts. [`Builder::strict`](crate::Builder::strict) turns the worst of them into
-/// [`NodeFailure::Disqualified`](crate::error::NodeFailure::Disqualified).
+/// A weakness of a node that still counts. [`Builder::strict`](crate::Builder::strict) turns the
+/// worst of them into [`NodeFailure::Disqualified`](crate::error::NodeFailure::Disqualified).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeFinding {
@@ -34,13 +34,14 @@ pub enum NodeFinding {
         /// How many.
         count: u64,
     },
-    /// Its access list forbids `INFO`. So the manager cannot detect restarts, evictions, or a second node on the same
-    /// server. With [quarantine](crate::Builder::quarantine) the node is quarantined at the beginning of every
-    /// connection.
+    /// Its access list forbids `INFO`. So the manager cannot detect restarts, evictions, or a
+    /// second node on the same server. With [quarantine](crate::Builder::quarantine) the node is
+    /// quarantined at the beginning of every connection.
     #[error("forbids INFO, so it cannot be checked; see the ACL line in the guide")]
     Unverifiable,
-    /// Other programs have [another number of servers](crate::guide::servers_change). One server more or less is a change of
-    /// servers under way, and safe. With a larger difference two programs can hold the same lock.
+    /// Other programs have [another number of servers](crate::guide::servers_change). One server
+    /// more or less is a change of servers under way, and safe. With a larger difference two
+    /// programs can hold the same lock.
     #[error(
         "other programs have {there} servers and this one has {here}{}",
         if .there.abs_diff(*.here) == 1 {
@@ -63,8 +64,9 @@ pub enum NodeFinding {
         /// Whether the node's clock is ahead.
         ahead: bool,
     },
-    /// It does not support `ROLE`, unlike every Redis server: a proxy stands between, as in some managed services. A
-    /// failover behind the proxy may keep our connection open, and two servers may answer on it.
+    /// It does not support `ROLE`, unlike every Redis server: a proxy stands between, as in some
+    /// managed services. A failover behind the proxy may keep our connection open, and two servers
+    /// may answer on it.
     #[error(
         "does not know ROLE, so a proxy stands between that may fail over unseen; give the address of a server itself"
     )]
@@ -74,8 +76,9 @@ pub enum NodeFinding {
         "announces no releases, as it does not speak RESP3; permit HELLO 3, or use Redis 6.2 or newer"
     )]
     NoNotices,
-    /// A command is missing that read-write locks need. The other locks work. See the
-    /// [access list](crate::guide::redis_access). [`NodeCheck::is_fine`](crate::error::NodeCheck::is_fine) ignores this.
+    /// A command is missing that read-write locks need. The other locks work. See the [access
+    /// list](crate::guide::redis_access). [`NodeCheck::is_fine`](crate::error::NodeCheck::is_fine)
+    /// ignores this.
     #[error("read-write locks do not work in full: {reason}")]
     NoReaders {
         /// What is missing; and, behind a semicolon, what to do.

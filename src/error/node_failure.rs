@@ -60,8 +60,8 @@ const SERVER_WITHOUT: &str = "other programs use it without quarantine, so it ma
 
 /// Why a node did not count, and what to do.
 ///
-/// Server text is cut to one line and escaped, and long hex numbers are shortened, because servers echo arguments. Messages during the
-/// login are never shown, because servers echo passwords.
+/// Server text is cut to one line and escaped, and long hex numbers are shortened, because servers
+/// echo arguments. Messages during the login are never shown, because servers echo passwords.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum NodeFailure {
@@ -95,8 +95,8 @@ pub enum NodeFailure {
     /// The server is still loading its data.
     #[error("loading its data")]
     Loading,
-    /// The server is unsuitable as it is, or as it was given: another kind of server, a version that is too old, or
-    /// settings by which two clients may get one lock.
+    /// The server is unsuitable as it is, or as it was given: another kind of server, a version
+    /// that is too old, or settings by which two clients may get one lock.
     #[error("{reason}")]
     Unsuitable {
         /// What is in the way; and, behind a semicolon, what to do.
@@ -107,8 +107,8 @@ pub enum NodeFailure {
         "a replica; give the address of a primary, or all servers as redis+replicated://host,host"
     )]
     Replica,
-    /// The server was started, lost its data, or had its clock stepped forward a short while ago. It may have lost held locks, so its
-    /// grants do not count until these have expired.
+    /// The server was started, lost its data, or had its clock stepped forward a short while ago.
+    /// It may have lost held locks, so its grants do not count until these have expired.
     ///
     /// See [`Builder::quarantine`](crate::Builder::quarantine).
     #[error("quarantined for {} more: {why}", About(*left))]
@@ -118,7 +118,8 @@ pub enum NodeFailure {
         /// Why, and what to do.
         why: QuarantineReason,
     },
-    /// The server has a quarantine and this manager has none, or the other way round. The first user of a server decides for all.
+    /// The server has a quarantine and this manager has none, or the other way round. The first
+    /// user of a server decides for all.
     ///
     /// See [`Builder::quarantine`](crate::Builder::quarantine).
     #[error("{}", if *on_server { MANAGER_WITHOUT } else { SERVER_WITHOUT })]
@@ -126,9 +127,9 @@ pub enum NodeFailure {
         /// Whether the server has one.
         on_server: bool,
     },
-    /// This manager's [`max_ttl`](crate::Builder::max_ttl) is longer than that of the server's record, so the quarantine there
-    /// would be too short for its locks. The first program on a server decides; an operator
-    /// [raises](crate::Admin::set_max_ttl) it.
+    /// This manager's [`max_ttl`](crate::Builder::max_ttl) is longer than that of the server's
+    /// record, so the quarantine there would be too short for its locks. The first program on a
+    /// server decides; an operator [raises](crate::Admin::set_max_ttl) it.
     #[error(
         "its max_ttl is {} and that of this program is {}; raise it on all servers: quorlock doctor --max-ttl {}s",
         Exactly(*.there), Exactly(*.here), .here.as_secs_f64()
@@ -139,13 +140,14 @@ pub enum NodeFailure {
         /// This manager's.
         here: Duration,
     },
-    /// The server's clock is behind the proposed fencing token by more than half of its quarantine. That clock is
-    /// wrong, or the clocks of most servers are.
+    /// The server's clock is behind the proposed fencing token by more than half of its quarantine.
+    /// That clock is wrong, or the clocks of most servers are.
     #[error(
         "its clock and those of most servers are more than half a quarantine apart; correct the wrong one"
     )]
     ClockBehind,
-    /// A finding can cost a lock. Only with [`Builder::strict`](crate::Builder::strict); otherwise the server votes.
+    /// A finding can cost a lock. Only with [`Builder::strict`](crate::Builder::strict); otherwise
+    /// the server votes.
     #[error("{finding} (refused by Builder::strict)")]
     Disqualified {
         /// The finding, and what to do.
@@ -163,14 +165,15 @@ pub enum NodeFailure {
         /// Which of these; and, behind a semicolon, what to do.
         reason: Cow<'static, str>,
     },
-    /// Of a node whose [members](crate::guide::sentinel_and_cluster) name its server: too few name the same one, or the last
-    /// answers are too old.
+    /// Of a node whose [members](crate::guide::sentinel_and_cluster) name its server: too few name
+    /// the same one, or the last answers are too old.
     #[error("{reason}")]
     NoPrimary {
         /// Which of these, with what each member answered.
         reason: Cow<'static, str>,
     },
-    /// The server does not serve the locks' slot of its cluster: the slot is moving or has moved, or nobody serves it.
+    /// The server does not serve the locks' slot of its cluster: the slot is moving or has moved,
+    /// or nobody serves it.
     #[error(
         "the slot of the locks is not served: {message}; see CLUSTER INFO and CLUSTER SLOTS there"
     )]
@@ -178,17 +181,19 @@ pub enum NodeFailure {
         /// Text from the server.
         message: String,
     },
-    /// The lock's name is in use: its key, or a key beside it, holds a value of another type or a fencing counter that
-    /// is not a number below 2^53.
+    /// The lock's name is in use: its key, or a key beside it, holds a value of another type or a
+    /// fencing counter that is not a number below 2^53.
     #[error("{}{what}", Of(name))]
     KeyInUse {
-        /// The name, for a lock of [several names](crate::LockManager::multi_lock); otherwise `None`.
+        /// The name, for a lock of [several names](crate::LockManager::multi_lock); otherwise
+        /// `None`.
         name: Option<Arc<str>>,
         /// What is wrong with the value.
         what: &'static str,
     },
-    /// Another configured node shows the same run id: it is the same server process, or one of them pretends to be the
-    /// other. The two have one vote. The other node has it while it is connected, and for the longest ttl after that.
+    /// Another configured node shows the same run id: it is the same server process, or one of them
+    /// pretends to be the other. The two have one vote. The other node has it while it is
+    /// connected, and for the longest ttl after that.
     #[error("the same server as {other}; every node must be a server of its own")]
     SameServer {
         /// The node with the vote.
@@ -296,7 +301,8 @@ impl NodeFailure {
         )
     }
 
-    /// Whether it lasts until somebody changes the server, its settings or the address: the log warns of it.
+    /// Whether it lasts until somebody changes the server, its settings or the address: the log
+    /// warns of it.
     pub(crate) fn needs_somebody(&self) -> bool {
         if let NodeFailure::Tls(failure) = self {
             return failure.needs_somebody();

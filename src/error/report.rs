@@ -33,8 +33,8 @@ impl fmt::Debug for NodeReport {
     }
 }
 
-/// Rows of a report in one line. Nodes with the same answer share a row. Rows of failed nodes keep their addresses, for
-/// the person who has to act.
+/// Rows of a report in one line. Nodes with the same answer share a row. Rows of failed nodes keep
+/// their addresses, for the person who has to act.
 pub(crate) struct Rows<'a>(pub(crate) &'a [NodeReport]);
 
 impl fmt::Display for Rows<'_> {
@@ -86,19 +86,23 @@ pub enum NodeAnswer {
     GrantedBehind,
     /// Another owner holds the lock there.
     Held {
-        /// Time to live of the other owner's key. `None`: no expiry; only its owner or an operator can remove it.
+        /// Time to live of the other owner's key. `None`: no expiry; only its owner or an operator
+        /// can remove it.
         left: Option<Duration>,
-        /// The holder, if the key's value names one: `host/process` and perhaps a [label](crate::Builder::owner_label). `None`: another
-        /// client's value, or a manager without a label. Cut, escaped, and only as reliable as the client that wrote it.
+        /// The holder, if the key's value names one: `host/process` and perhaps a
+        /// [label](crate::Builder::owner_label). `None`: another client's value, or a manager
+        /// without a label. Cut, escaped, and only as reliable as the client that wrote it.
         holder: Option<Arc<str>>,
-        /// The name, for a lock of [several names](crate::LockManager::multi_lock); otherwise `None`. Cut and escaped.
+        /// The name, for a lock of [several names](crate::LockManager::multi_lock); otherwise
+        /// `None`. Cut and escaped.
         name: Option<Arc<str>>,
     },
     /// Readers hold the lock there: see [`RwLock`](crate::RwLock).
     HeldByReaders {
         /// Time to live of the last of their entries. `None`: the lock's key has no expiry.
         left: Option<Duration>,
-        /// The name, for a lock of [several names](crate::LockManager::multi_lock); otherwise `None`. Cut and escaped.
+        /// The name, for a lock of [several names](crate::LockManager::multi_lock); otherwise
+        /// `None`. Cut and escaped.
         name: Option<Arc<str>>,
     },
     /// The lock was extended there.
@@ -111,14 +115,16 @@ pub enum NodeAnswer {
     Superseded,
     /// The run is recorded there, or a later one: see [`once`](crate::once).
     Recorded,
-    /// No run is recorded there. It counts if the node has the lock and has kept its data since the period began.
+    /// No run is recorded there. It counts if the node has the lock and has kept its data since the
+    /// period began.
     NoRecord {
         /// How long it has kept its data.
         kept: Duration,
     },
     /// The round was decided before its answer arrived.
     Pending,
-    /// Nothing was sent: there was nothing to release, or this manager holds the lock itself, or the call did not get its turn.
+    /// Nothing was sent: there was nothing to release, or this manager holds the lock itself, or
+    /// the call did not get its turn.
     NotAsked,
     /// It failed.
     Failed(NodeFailure),
@@ -208,16 +214,17 @@ pub struct NodeCheck {
     pub version: Option<Arc<str>>,
     /// Reported uptime at the beginning of the connection, in whole seconds.
     pub uptime: Option<Duration>,
-    /// Whether it logs every write to its disk, as reported: `appendonly`. Without it, a restart loses some or all
-    /// locks and fencing counters. `None` if not reported.
+    /// Whether it logs every write to its disk, as reported: `appendonly`. Without it, a restart
+    /// loses some or all locks and fencing counters. `None` if not reported.
     pub append_only: Option<bool>,
-    /// The longest ttl of any lock, from the node's record. `None` without [quarantine](crate::Builder::quarantine) or
-    /// without a record.
+    /// The longest ttl of any lock, from the node's record. `None` without
+    /// [quarantine](crate::Builder::quarantine) or without a record.
     pub max_ttl: Option<Duration>,
 }
 
 impl NodeCheck {
-    /// Whether its vote counts and it has no weakness. [`NoReaders`](NodeFinding::NoReaders) is none.
+    /// Whether its vote counts and it has no weakness. [`NoReaders`](NodeFinding::NoReaders) is
+    /// none.
     #[must_use]
     pub fn is_fine(&self) -> bool {
         let mut findings = self.findings.iter();

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-/// Why TLS with a node with a `rediss://` address failed, or why a node without one requires TLS, and what to do.
+/// Why TLS with a node with a `rediss://` address failed, or why a node without one requires TLS,
+/// and what to do.
 ///
 /// Before the certificate is accepted nothing is sent to the node: no password, no name of a lock.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum TlsFailure {
-    /// The server answered without TLS. A Redis Cluster before 7.2 without `tls-cluster yes` names ports without TLS
-    /// for its primaries.
+    /// The server answered without TLS. A Redis Cluster before 7.2 without `tls-cluster yes` names
+    /// ports without TLS for its primaries.
     #[error("answered without TLS: give its TLS port, or write redis:// if it has none")]
     NotTls,
     /// The server requires TLS, and the address has none.
@@ -47,7 +48,8 @@ pub enum TlsFailure {
     NameMismatch {
         /// The expected name: that of the address, or of `Tls::server_name`.
         expected: Arc<str>,
-        /// The names in the certificate's `subjectAltName`, as in `DNS:a.example, IP:10.0.0.1`: cut and escaped.
+        /// The names in the certificate's `subjectAltName`, as in `DNS:a.example, IP:10.0.0.1`: cut
+        /// and escaped.
         presented: String,
     },
     /// The server's certificate cannot be used for another reason.

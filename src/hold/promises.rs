@@ -6,15 +6,17 @@
 //!    |------------------------- ttl ---------------------------|
 //! ```
 //!
-//! A grant, a late grant, a hand-over and an extension are the same: *the key is yours here until then*. A node starts
-//! its countdown when the command arrives, which is never before the send. So a promise counts from its send.
+//! A grant, a late grant, a hand-over and an extension are the same: *the key is yours here until
+//! then*. A node starts its countdown when the command arrives, which is never before the send. So
+//! a promise counts from its send.
 //!
-//! A majority of promises that are not over meets every other majority in a node that still has the key, or that is
-//! quarantined for as long. So the lease lasts until the majority's part of them is over: until the latest end that a
-//! majority reaches.
+//! A majority of promises that are not over meets every other majority in a node that still has the
+//! key, or that is quarantined for as long. So the lease lasts until the majority's part of them is
+//! over: until the latest end that a majority reaches.
 //!
-//! A key expires by its node's wall clock. After a step forward it expires early, and the node may grant the lock to
-//! another client while the holder counts on it. So a promise is in *doubt* if its node's clock was set forward later.
+//! A key expires by its node's wall clock. After a step forward it expires early, and the node may
+//! grant the lock to another client while the holder counts on it. So a promise is in *doubt* if
+//! its node's clock was set forward later.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -69,14 +71,16 @@ impl Promises {
         quorum(self.of.len())
     }
 
-    /// Takes the `answer` of a node to the holder of `token`, with its promise if it has one. Whether it has the key anew,
-    /// and whether the key is not ours.
+    /// Takes the `answer` of a node to the holder of `token`, with its promise if it has one.
+    /// Whether it has the key anew, and whether the key is not ours.
     ///
-    /// Nothing shortens a promise, as no command shortens the life of a key, but for a step of the node's clock.
+    /// Nothing shortens a promise, as no command shortens the life of a key, but for a step of the
+    /// node's clock.
     ///
-    /// RACE: T1 is refused by a node, waits in its list, and wins with other nodes; T2, a writer, is granted the lock
-    /// there and releases it; the node hands it over to T1. Therefore a key or an entry behind a newer counter counts
-    /// only where the node had promised one, or behind a number that a majority has confirmed.
+    /// RACE: T1 is refused by a node, waits in its list, and wins with other nodes; T2, a writer,
+    /// is granted the lock there and releases it; the node hands it over to T1. Therefore a key or
+    /// an entry behind a newer counter counts only where the node had promised one, or behind a
+    /// number that a majority has confirmed.
     pub(crate) fn note(
         &mut self,
         node: NodeId,
@@ -96,8 +100,8 @@ impl Promises {
             return (false, false);
         };
         let promise = promise.filter(|_| !is_newer || entry.promise.is_some());
-        // A promised key was removed, or expired early, and the extension has set it again. That is a loss: no extension
-        // under way counts there.
+        // A promised key was removed, or expired early, and the extension has set it again. That is
+        // a loss: no extension under way counts there.
         let is_set = match answer {
             Answer::Extend(ExtendReply::Healed) => true,
             // Of answers to extensions only this one, behind a clock step.
@@ -122,8 +126,9 @@ impl Promises {
         if let Some(new) = new {
             let old = entry.promise.unwrap_or(new);
             let is_later = old.round < new.round;
-            // RACE: T1, the holder, asks for an end; T2, the renewal, for one that is the same by one of two clocks and
-            // earlier by the other; T1 compares its end by the other. Therefore the later end has to be later now.
+            // RACE: T1, the holder, asks for an end; T2, the renewal, for one that is the same by
+            // one of two clocks and earlier by the other; T1 compares its end by the other.
+            // Therefore the later end has to be later now.
             let is_longer = now.until(old.until) < now.until(new.until);
             entry.promise = Some(Promise {
                 round: old.round.max(new.round),
@@ -230,7 +235,8 @@ impl Promises {
         self.nodes_with(|_, it| it.answer.is_none())
     }
 
-    /// Running promises of nodes whose clock was not set forward since; `None` if that is so of all.
+    /// Running promises of nodes whose clock was not set forward since; `None` if that is so of
+    /// all.
     fn sure(&self, has_stepped: &impl Fn(NodeId, Tick) -> bool, now: Moment) -> Option<NodeSet> {
         let running = self.running(now);
         let has_stepped =
@@ -239,7 +245,8 @@ impl Promises {
         (!doubtful.is_empty()).then_some(running.without(doubtful))
     }
 
-    /// If promises are in doubt, the time left of a lease without them: zero if no majority is left.
+    /// If promises are in doubt, the time left of a lease without them: zero if no majority is
+    /// left.
     pub(crate) fn sure_left(
         &self,
         has_stepped: impl Fn(NodeId, Tick) -> bool,
@@ -252,8 +259,9 @@ impl Promises {
         })
     }
 
-    /// Whether too few nodes certainly have the lock, after an extension without a majority that was sent at `asked`.
-    /// After a clock step during it the answer is unknown: it has to be sent again.
+    /// Whether too few nodes certainly have the lock, after an extension without a majority that
+    /// was sent at `asked`. After a clock step during it the answer is unknown: it has to be sent
+    /// again.
     pub(crate) fn are_lost(
         &self,
         has_stepped: impl Fn(NodeId, Tick) -> bool,

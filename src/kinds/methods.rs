@@ -1,8 +1,8 @@
 //! A lock with its manager, and the methods of every kind, written and documented once.
 //!
-//! A kind has a field `inner`, a [`LockHandle`], and for each of its guards a
-//! `fn(&self, WaitLimit) -> Result<Guard, AcquireError>`. Its file imports `AcquireError` and `WaitLimit`. Parameters
-//! of the macros:
+//! A kind has a field `inner`, a [`LockHandle`], and for each of its guards a `fn(&self, WaitLimit)
+//! -> Result<Guard, AcquireError>`. Its file imports `AcquireError` and `WaitLimit`. Parameters of
+//! the macros:
 //!
 //! - `made`: the call on a manager that makes a lock of the kind, for examples
 //! - `inside`: a comment in the example of the held lock
@@ -69,8 +69,8 @@ impl LockHandle {
             .operate(|shared| shared.inspect(self.name(), None))
     }
 
-    /// The same for each of these names, or slots of a name. An unresponsive node delays the first answer only: it is
-    /// skipped until it responds.
+    /// The same for each of these names, or slots of a name. An unresponsive node delays the first
+    /// answer only: it is skipped until it responds.
     pub(crate) fn inspect_each(
         &self,
         each: &[(&[u8], Option<u8>)],
@@ -108,17 +108,19 @@ macro_rules! named {
 macro_rules! inspected {
     ($kind:ident, made: $made:literal) => {
         impl $kind {
-            /// The state of this lock on the nodes: its holder, the time left, and the waiting calls. For people,
-            /// health pages and command lines.
+            /// The state of this lock on the nodes: its holder, the time left, and the waiting
+            /// calls. For people, health pages and command lines.
             ///
-            /// Changes nothing. Not a basis for work that the lock protects: the answer may be outdated when it arrives. Blocks until
-            /// all nodes have answered, for the [response timeout](crate::Builder::response_timeout) at most, and the
-            /// [connect timeout](crate::Builder::connect_timeout) for nodes without a connection.
+            /// Changes nothing. Not a basis for work that the lock protects: the answer may be
+            /// outdated when it arrives. Blocks until all nodes have answered, for the [response
+            /// timeout](crate::Builder::response_timeout) at most, and the [connect
+            /// timeout](crate::Builder::connect_timeout) for nodes without a connection.
             ///
             /// # Errors
             ///
-            /// An invalid name, a manager that was [shut down](crate::LockManager::shutdown), or a forked process. A failing
-            /// node is no error: its [row](crate::inspection::Inspection::nodes) has the reason.
+            /// An invalid name, a manager that was [shut down](crate::LockManager::shutdown), or a
+            /// forked process. A failing node is no error: its
+            /// [row](crate::inspection::Inspection::nodes) has the reason.
             ///
             /// # Examples
             ///
@@ -161,7 +163,8 @@ macro_rules! shown {
 macro_rules! setters {
     ($kind:ident) => {
         impl $kind {
-            /// Sets the ttl of this lock. See [`Builder::ttl`](crate::Builder::ttl) for its meaning and limits.
+            /// Sets the ttl of this lock. See [`Builder::ttl`](crate::Builder::ttl) for its meaning
+            /// and limits.
             ///
             /// Default: the manager's. Checked when the lock is taken.
             #[must_use]
@@ -172,10 +175,10 @@ macro_rules! setters {
 
             /// Sets whether a thread of the manager extends the lock while it is held.
             ///
-            /// Without renewal the lock ends after its ttl: a fixed lease, for work with a hard limit. Its keys are
-            /// extended up to that end in three cases only: soon after a hand-over, which sets a short life; after 50 ms,
-            /// if a node with a vote lacks the lock; and after a forward step of a node's clock, which would end them
-            /// earlier.
+            /// Without renewal the lock ends after its ttl: a fixed lease, for work with a hard
+            /// limit. Its keys are extended up to that end in three cases only: soon after a
+            /// hand-over, which sets a short life; after 50 ms, if a node with a vote lacks the
+            /// lock; and after a forward step of a node's clock, which would end them earlier.
             ///
             /// Default: the manager's, see [`Builder::renew`](crate::Builder::renew).
             #[must_use]
@@ -185,9 +188,11 @@ macro_rules! setters {
                 self
             }
 
-            /// Sets the class of this lock in metrics, such as `order` for locks named `order:4711`.
+            /// Sets the class of this lock in metrics, such as `order` for locks named
+            /// `order:4711`.
             ///
-            /// An [`Observer`](crate::observer::Observer) gets name and class. Use the class as a metric label, and few classes.
+            /// An [`Observer`](crate::observer::Observer) gets name and class. Use the class as a
+            /// metric label, and few classes.
             ///
             /// Default: none, which observers see as `other`.
             #[must_use]
@@ -208,7 +213,8 @@ macro_rules! setters {
     };
 }
 
-/// The three calls that take the lock: `lock`, `try_lock`, `try_lock_for`, under the names of the kind.
+/// The three calls that take the lock: `lock`, `try_lock`, `try_lock_for`, under the names of the
+/// kind.
 ///
 /// Each name has attributes of its own in front of it: its aliases.
 macro_rules! lock_methods {
@@ -223,12 +229,14 @@ macro_rules! lock_methods {
         impl $kind {
             /// Acquires the lock, waiting for as long as someone else holds it.
             ///
-            /// Blocks without a limit while the lock is held. An outage ends the wait with an error: no majority of nodes for
-            /// the [outage timeout](crate::Builder::outage_timeout), or at once if a majority refuses the login or a command, or
-            /// is unsuitable. In an older outage the call makes one attempt and returns 100 ms after its beginning at the earliest.
+            /// Blocks without a limit while the lock is held. An outage ends the wait with an
+            /// error: no majority of nodes for the [outage
+            /// timeout](crate::Builder::outage_timeout), or at once if a majority refuses the login
+            /// or a command, or is unsuitable. In an older outage the call makes one attempt and
+            /// returns 100 ms after its beginning at the earliest.
             ///
-            /// Calls are served in order of arrival, in the whole fleet, and a release wakes the next one.
-            /// [`guide::waiting`](crate::guide::waiting) lists the exceptions.
+            /// Calls are served in order of arrival, in the whole fleet, and a release wakes the
+            /// next one. [`guide::waiting`](crate::guide::waiting) lists the exceptions.
             ///
             $(#[$about])*
             ///
@@ -261,16 +269,17 @@ macro_rules! lock_methods {
 
             /// Acquires the lock if it is free.
             ///
-            /// Blocks for one round trip. If nodes fail it blocks for the
-            /// [connect timeout](crate::Builder::connect_timeout) and two
-            /// [response timeouts](crate::Builder::response_timeout) at most. If this process has more calls under way than the
-            /// nodes answer in time, the call waits one response timeout for its turn and then returns
-            /// [`Busy`](AcquireError::Busy).
+            /// Blocks for one round trip. If nodes fail it blocks for the [connect
+            /// timeout](crate::Builder::connect_timeout) and two [response
+            /// timeouts](crate::Builder::response_timeout) at most. If this process has more calls
+            /// under way than the nodes answer in time, the call waits one response timeout for its
+            /// turn and then returns [`Busy`](AcquireError::Busy).
             ///
             /// A free lock with an earlier waiting call goes to that call, and counts as held.
             ///
-            /// If contenders split the nodes so that nobody gets a majority, the call repeats the attempt up to three times,
-            /// after a random part of the [retry delay](crate::Builder::retry_delay).
+            /// If contenders split the nodes so that nobody gets a majority, the call repeats the
+            /// attempt up to three times, after a random part of the [retry
+            /// delay](crate::Builder::retry_delay).
             ///
             $(#[$about])*
             ///
@@ -279,9 +288,12 @@ macro_rules! lock_methods {
             #[doc = concat!("As for [`", stringify!($lock), "`](Self::", stringify!($lock), "), and besides:")]
             ///
             /// - [`AcquireError::Held`]: someone else holds it. Normal under contention. If it is
-            ///   [this thread](crate::error::HeldBy::ThisThread), it is a mistake: one of its own guards is in the way.
-            /// - [`AcquireError::Busy`]: this process has too many calls under way. Nothing was sent.
-            /// - [`AcquireError::TooLate`]: a majority granted it, but nothing usable of the ttl was left.
+            ///   [this thread](crate::error::HeldBy::ThisThread), it is a mistake: one of its own
+            ///   guards is in the way.
+            /// - [`AcquireError::Busy`]: this process has too many calls under way. Nothing was
+            ///   sent.
+            /// - [`AcquireError::TooLate`]: a majority granted it, but nothing usable of the ttl
+            ///   was left.
             ///
             /// # Examples
             ///
@@ -305,13 +317,15 @@ macro_rules! lock_methods {
             ///
             #[doc = concat!("Blocks. Returns within `timeout` plus the time of one [`", stringify!($try_lock), "`](Self::",
                 stringify!($try_lock), "): a round that is")]
-            /// under way at the end of the timeout is completed, so that nothing of it stays on the nodes.
-            /// [`Duration::ZERO`](std::time::Duration::ZERO) makes one attempt. A timeout too long for the clock means
-            /// no limit.
+            /// under way at the end of the timeout is completed, so that nothing of it stays on the
+            /// nodes. [`Duration::ZERO`](std::time::Duration::ZERO) makes one attempt. A timeout
+            /// too long for the clock means no limit.
             ///
-            /// An outage ends the wait earlier, after the [outage timeout](crate::Builder::outage_timeout). **In an older outage
-            /// the call does not wait:** it makes one attempt and returns 100 ms after its beginning, or after `timeout` if that
-            /// is shorter. A loop that logs the error and tries again makes ten rounds a second.
+            /// An outage ends the wait earlier, after the [outage
+            /// timeout](crate::Builder::outage_timeout). **In an older outage the call does not
+            /// wait:** it makes one attempt and returns 100 ms after its beginning, or after
+            /// `timeout` if that is shorter. A loop that logs the error and tries again makes ten
+            /// rounds a second.
             ///
             $(#[$about])*
             ///
@@ -352,7 +366,8 @@ macro_rules! mutex_methods {
     };
 }
 
-/// `with`, or the method of this name, over the waiting call. `token`: the method of the guard in the example.
+/// `with`, or the method of this name, over the waiting call. `token`: the method of the guard in
+/// the example.
 macro_rules! with_method {
     (
         $kind:ident::$with:ident -> $guard:ty, made: $made:literal,
@@ -364,8 +379,8 @@ macro_rules! with_method {
             /// calls `work`, and releases.
             ///
             #[doc = concat!("Blocks as `", stringify!($lock), "` does, then for the time of `work`,")]
-            /// then for the release. If `work` panics the lock is released and the panic goes on. An unconfirmed
-            /// release is logged, not returned.
+            /// then for the release. If `work` panics the lock is released and the panic goes on.
+            /// An unconfirmed release is logged, not returned.
             ///
             $(#[$about])*
             ///
@@ -373,8 +388,9 @@ macro_rules! with_method {
             ///
             #[doc = concat!("- [`WithError::NotAcquired`](crate::error::WithError::NotAcquired): as for [`", stringify!($lock),
                 "`](Self::", stringify!($lock), "); `work` was not called.")]
-            /// - [`WithError::Lost`](crate::error::WithError::Lost): the lock was lost before `work` returned. Its value
-            ///   is dropped. Keep a value in a variable outside of `work` if you need it even then.
+            /// - [`WithError::Lost`](crate::error::WithError::Lost): the lock was lost before
+            ///   `work` returned. Its value is dropped. Keep a value in a variable outside of
+            ///   `work` if you need it even then.
             ///
             /// # Examples
             ///
@@ -408,7 +424,8 @@ pub(crate) fn patience(timeout: Duration) -> WaitLimit {
         .map_or(WaitLimit::Forever, WaitLimit::Until)
 }
 
-/// The result of `with` after its closure returned `value`: a loss is an error, an unconfirmed release is not.
+/// The result of `with` after its closure returned `value`: a loss is an error, an unconfirmed
+/// release is not.
 pub(super) fn finish_with<R, T>(
     value: R,
     released: Result<T, ReleaseError>,

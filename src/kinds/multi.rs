@@ -14,17 +14,18 @@ use crate::wire::LockCommands;
 
 /// Several locks taken together: all or none.
 ///
-/// A cheap description, made by [`LockManager::multi_lock`](crate::LockManager::multi_lock), without any state of a
-/// hold. Each hold is one [`LockGuard`] for all the names.
+/// A cheap description, made by [`LockManager::multi_lock`](crate::LockManager::multi_lock),
+/// without any state of a hold. Each hold is one [`LockGuard`] for all the names.
 ///
-/// Each node grants all names or none, in one step. So no caller holds one name and waits for another, and **the order
-/// of names does not matter**: two calls with the same names in reverse order never deadlock. Every name is the lock of
-/// the [`mutex`](crate::LockManager::mutex) of that name. It excludes that mutex, the reentrant mutex, other sets with
-/// this name, and clients of the plain Redlock layout.
+/// Each node grants all names or none, in one step. So no caller holds one name and waits for
+/// another, and **the order of names does not matter**: two calls with the same names in reverse
+/// order never deadlock. Every name is the lock of the [`mutex`](crate::LockManager::mutex) of that
+/// name. It excludes that mutex, the reentrant mutex, other sets with this name, and clients of the
+/// plain Redlock layout.
 ///
-/// A hold has one [fencing token](LockGuard::fencing_token), larger than that of every earlier holder of each of the
-/// names. It is **lost as a whole** once no majority of the nodes has all of the names. The remaining keys stay until
-/// the guard is dropped or they expire.
+/// A hold has one [fencing token](LockGuard::fencing_token), larger than that of every earlier
+/// holder of each of the names. It is **lost as a whole** once no majority of the nodes has all of
+/// the names. The remaining keys stay until the guard is dropped or they expire.
 ///
 /// Not reentrant. See [`guide::other_locks`](crate::guide::other_locks#several-names).
 #[derive(Clone)]
@@ -34,11 +35,13 @@ pub struct MultiLock {
 }
 
 impl LockManager {
-    /// Describes a lock of several names, taken together: all of them, or none. Does not block; contacts no node.
+    /// Describes a lock of several names, taken together: all of them, or none. Does not block;
+    /// contacts no node.
     ///
-    /// One to 64 names, at most 64 KiB in total with their [prefixes](crate::Builder::prefix). The rules for each are
-    /// those of [`mutex`](LockManager::mutex). The order does not matter, and a repeated name counts once: a transfer
-    /// from an account to itself needs no case of its own. Invalid names are an error when the lock is taken.
+    /// One to 64 names, at most 64 KiB in total with their [prefixes](crate::Builder::prefix). The
+    /// rules for each are those of [`mutex`](LockManager::mutex). The order does not matter, and a
+    /// repeated name counts once: a transfer from an account to itself needs no case of its own.
+    /// Invalid names are an error when the lock is taken.
     ///
     /// # Examples
     ///
@@ -80,8 +83,8 @@ impl MultiLock {
     }
 
     /// The state of each name on the nodes, in the order of [`names`](MultiLock::names): see
-    /// [`Mutex::inspect`](crate::Mutex::inspect). Blocks as that does, for one name after the other. An unresponsive
-    /// node delays the first one only.
+    /// [`Mutex::inspect`](crate::Mutex::inspect). Blocks as that does, for one name after the
+    /// other. An unresponsive node delays the first one only.
     ///
     /// # Errors
     ///
@@ -112,8 +115,8 @@ shown!(MultiLock, names);
 
 mutex_methods! {
     MultiLock::take -> LockGuard, made: r#"multi_lock(["account:7", "account:9"])"#,
-    /// While the call waits for a conflicting name, other callers can take the remaining names. So calls for single
-    /// names can overtake it as long as its names are never free at once: see
+    /// While the call waits for a conflicting name, other callers can take the remaining names. So
+    /// calls for single names can overtake it as long as its names are never free at once: see
     /// [`guide::other_locks`](crate::guide::other_locks#several-names) for a remedy.
     about,
     /// - [`AcquireError::NoNames`], [`AcquireError::TooManyNames`]: likewise.

@@ -20,30 +20,33 @@ use crate::manager::LockManager;
 /// A lock with one holding thread at a time, in the whole fleet. That thread can take it again.
 ///
 /// For code that calls itself, or calls other code with the same lock. A cheap description, made by
-/// [`LockManager::reentrant_mutex`](crate::LockManager::reentrant_mutex). Clone it or share it between threads: it has
-/// no state of a hold. Each call that takes the lock returns a [`ReentrantGuard`], which stays in its thread. The drop
-/// of the thread's last guard releases the lock, in any order.
+/// [`LockManager::reentrant_mutex`](crate::LockManager::reentrant_mutex). Clone it or share it
+/// between threads: it has no state of a hold. Each call that takes the lock returns a
+/// [`ReentrantGuard`], which stays in its thread. The drop of the thread's last guard releases the
+/// lock, in any order.
 ///
-/// Descriptions with the same name are the same lock, as with [`Mutex`]. On one thread they share one *hold* if they
-/// belong to the same manager or its clones; two managers are two owners. A plain `Mutex` of the same name is the same
-/// lock on the nodes and ignores the holds of the thread: a thread that holds one of the two and takes the other waits
-/// for itself.
+/// Descriptions with the same name are the same lock, as with [`Mutex`]. On one thread they share
+/// one *hold* if they belong to the same manager or its clones; two managers are two owners. A
+/// plain `Mutex` of the same name is the same lock on the nodes and ignores the holds of the
+/// thread: a thread that holds one of the two and takes the other waits for itself.
 ///
 /// # Taking it again
 ///
 /// The holding thread gets the lock at once, without a command to any node and with the same
 /// [fencing token](LockGuard::fencing_token). Time limits and cancellation do not matter then.
 ///
-/// One exception: if less than a third of the [ttl](ReentrantMutex::ttl) of this description is left, the call first extends the
-/// lock by that ttl, not beyond the [maximum hold](crate::Builder::max_hold). This blocks like
-/// [`extend`](crate::Hold::extend). If too few nodes confirm, the call still succeeds, because the lock is held until its
-/// previous end: see [`remaining`](crate::Hold::remaining). In all other ways the hold stays as it was first taken, with its
-/// own ttl and renewal.
+/// One exception: if less than a third of the [ttl](ReentrantMutex::ttl) of this description is
+/// left, the call first extends the lock by that ttl, not beyond the [maximum
+/// hold](crate::Builder::max_hold). This blocks like [`extend`](crate::Hold::extend). If too few
+/// nodes confirm, the call still succeeds, because the lock is held until its previous end: see
+/// [`remaining`](crate::Hold::remaining). In all other ways the hold stays as it was first taken,
+/// with its own ttl and renewal.
 ///
-/// A lost hold is not taken again: the call returns [`AcquireError::HoldLost`] until all guards of the hold are dropped. Otherwise
-/// the outer code would seem to have held the lock all along.
+/// A lost hold is not taken again: the call returns [`AcquireError::HoldLost`] until all guards of
+/// the hold are dropped. Otherwise the outer code would seem to have held the lock all along.
 ///
-/// The setters apply to the thread's first guard. For later ones only the [ttl](ReentrantMutex::ttl) counts, as above.
+/// The setters apply to the thread's first guard. For later ones only the
+/// [ttl](ReentrantMutex::ttl) counts, as above.
 ///
 /// ```
 /// use quorlock::{AcquireError, LockManager};
@@ -67,11 +70,12 @@ pub struct ReentrantMutex {
 }
 
 impl LockManager {
-    /// Describes the lock called `name`, for code that may hold it already: the holding thread gets it again. Does not block; contacts
-    /// no node.
+    /// Describes the lock called `name`, for code that may hold it already: the holding thread gets
+    /// it again. Does not block; contacts no node.
     ///
-    /// On the nodes it is the lock [`mutex(name)`](LockManager::mutex), with the same rules for names. A thread that holds the
-    /// `mutex` and takes the `reentrant_mutex` of the same name, or the reverse, waits for itself.
+    /// On the nodes it is the lock [`mutex(name)`](LockManager::mutex), with the same rules for
+    /// names. A thread that holds the `mutex` and takes the `reentrant_mutex` of the same name, or
+    /// the reverse, waits for itself.
     #[must_use]
     pub fn reentrant_mutex(&self, name: impl AsRef<[u8]>) -> ReentrantMutex {
         ReentrantMutex {
@@ -111,8 +115,8 @@ impl ReentrantMutex {
             // Checked below, whatever comes of it.
             let _ = guard.extend(ttl);
         }
-        // Whatever the result of the extension: without a confirmation the hold keeps its old end, as its other guards
-        // do.
+        // Whatever the result of the extension: without a confirmation the hold keeps its old end,
+        // as its other guards do.
         guard.check().map_err(not_again)?;
         Ok(guard)
     }
@@ -124,19 +128,22 @@ setters!(ReentrantMutex);
 
 mutex_methods! {
     ReentrantMutex::take -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
-    /// A thread that holds the lock [takes it again](ReentrantMutex#taking-it-again). That does not block, except for
-    /// an extension. A lock of another thread, in any process, or of another manager counts as held by someone else.
+    /// A thread that holds the lock [takes it again](ReentrantMutex#taking-it-again). That does not
+    /// block, except for an extension. A lock of another thread, in any process, or of another
+    /// manager counts as held by someone else.
     about,
-    /// - [`AcquireError::HoldLost`]: this thread held the lock and has lost it. Drop its guards first.
-    /// - [`AcquireError::ThreadEnding`]: called by the destructor of a thread-local value, too late.
+    /// - [`AcquireError::HoldLost`]: this thread held the lock and has lost it. Drop its guards
+    ///   first.
+    /// - [`AcquireError::ThreadEnding`]: called by the destructor of a thread-local value, too
+    ///   late.
     errors,
 }
 
 with_method! {
     ReentrantMutex::with -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
     over: lock, token: fencing_token,
-    /// `work` can call it again: the lock is released with the thread's last guard. Inner and outer calls report a loss
-    /// alike.
+    /// `work` can call it again: the lock is released with the thread's last guard. Inner and outer
+    /// calls report a loss alike.
     about,
 }
 
@@ -152,8 +159,9 @@ impl fmt::Debug for ReentrantMutex {
 
 /// One of the guards with which a thread holds a [`ReentrantMutex`].
 ///
-/// Each of them dereferences to the [`LockGuard`] of the hold. The lock is held until the last guard is dropped. That
-/// drop releases and blocks like the drop of a `LockGuard`; the others do not block.
+/// Each of them dereferences to the [`LockGuard`] of the hold. The lock is held until the last
+/// guard is dropped. That drop releases and blocks like the drop of a `LockGuard`; the others do
+/// not block.
 ///
 /// A guard stays in its thread:
 ///
@@ -176,7 +184,8 @@ impl UnwindSafe for ReentrantGuard {}
 impl RefUnwindSafe for ReentrantGuard {}
 
 impl ReentrantGuard {
-    /// Number of the thread's guards of this hold, including this one and forgotten ones. Does not block.
+    /// Number of the thread's guards of this hold, including this one and forgotten ones. Does not
+    /// block.
     #[must_use]
     pub fn holds(&self) -> u32 {
         u32::try_from(Rc::strong_count(&self.hold)).unwrap_or(u32::MAX)
@@ -184,15 +193,16 @@ impl ReentrantGuard {
 
     /// Drops this guard and returns the result.
     ///
-    /// The thread's last guard releases the lock. That blocks for one round trip, at most one response timeout.
-    /// Otherwise the lock stays held, the result is `None`, and nothing blocks.
+    /// The thread's last guard releases the lock. That blocks for one round trip, at most one
+    /// response timeout. Otherwise the lock stays held, the result is `None`, and nothing blocks.
     ///
     /// # Errors
     ///
-    /// - [`ReleaseError::Lost`]: the lock was lost earlier, so the work was not protected to its end. Each guard of the
-    ///   hold reports this.
-    /// - [`ReleaseError::NotConfirmed`]: this was the last guard, and no majority confirmed in time. The release stays
-    ///   queued for the other nodes. Where it never arrives, the key expires within one ttl.
+    /// - [`ReleaseError::Lost`]: the lock was lost earlier, so the work was not protected to its
+    ///   end. Each guard of the hold reports this.
+    /// - [`ReleaseError::NotConfirmed`]: this was the last guard, and no majority confirmed in
+    ///   time. The release stays queued for the other nodes. Where it never arrives, the key
+    ///   expires within one ttl.
     pub fn release(self) -> Result<Option<Released>, ReleaseError> {
         if self.holds() != 1 {
             return self.check().map(|()| None).map_err(ReleaseError::from);
@@ -229,8 +239,8 @@ fn is_low(remaining: Duration, ttl: Duration) -> bool {
     remaining.saturating_mul(3) < ttl
 }
 
-/// Why a lost hold is not taken again. After a fork or a shutdown dropping guards does not help, so the error is that
-/// of a thread without guards.
+/// Why a lost hold is not taken again. After a fork or a shutdown dropping guards does not help, so
+/// the error is that of a thread without guards.
 fn not_again(lost: Lost) -> AcquireError {
     match lost.reason {
         LostReason::Forked => AcquireError::Forked,
@@ -241,19 +251,19 @@ fn not_again(lost: Lost) -> AcquireError {
 
 // The locks held by this thread, so that it can take them again.
 //
-// Invariant: an entry has a hold as long as the hold has a guard. The last guard removes the entry, so entries do not
-// pile up. An entry without a hold does not count.
+// Invariant: an entry has a hold as long as the hold has a guard. The last guard removes the entry,
+// so entries do not pile up. An entry without a hold does not count.
 //
-// The table is not borrowed while other code runs: a release blocks, ends managers and calls loggers, which may use the
-// table.
+// The table is not borrowed while other code runs: a release blocks, ends managers and calls
+// loggers, which may use the table.
 thread_local! {
     static HOLDS: RefCell<BTreeMap<Key, Weak<ThreadHold>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// One lock of one manager. The prefix is the manager's, so the name identifies the key.
 ///
-/// The address identifies the manager. Another manager could get the address of a dropped one, but a hold keeps its
-/// manager alive, and an entry without a hold does not count.
+/// The address identifies the manager. Another manager could get the address of a dropped one, but
+/// a hold keeps its manager alive, and an entry without a hold does not count.
 #[derive(Clone, Eq, Ord, PartialEq, PartialOrd)]
 struct Key {
     engine: *const Engine,

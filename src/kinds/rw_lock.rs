@@ -9,20 +9,24 @@ use crate::manager::LockManager;
 
 /// A lock for any number of readers or one writer at a time, in the whole fleet.
 ///
-/// A cheap description, made by [`LockManager::rw_lock`](crate::LockManager::rw_lock). Clone it or share it between threads: it has no
-/// state of a hold. Each hold is a [`ReadGuard`] or a [`WriteGuard`].
+/// A cheap description, made by [`LockManager::rw_lock`](crate::LockManager::rw_lock). Clone it or
+/// share it between threads: it has no state of a hold. Each hold is a [`ReadGuard`] or a
+/// [`WriteGuard`].
 ///
-/// A writer *is* the [mutex](crate::LockManager::mutex) of that name. So a writer, a mutex, a reentrant mutex and another
-/// client of the plain Redlock layout exclude one another, and each of them excludes readers.
+/// A writer *is* the [mutex](crate::LockManager::mutex) of that name. So a writer, a mutex, a
+/// reentrant mutex and another client of the plain Redlock layout exclude one another, and each of
+/// them excludes readers.
 ///
 /// # Order
 ///
-/// Calls are served in order of arrival, in the whole fleet. A reader joins other readers unless a writer that began earlier waits.
-/// Neither side starves. A writer that crashed while waiting keeps nobody out; a crashed reader delays a writer by its ttl at most.
+/// Calls are served in order of arrival, in the whole fleet. A reader joins other readers unless a
+/// writer that began earlier waits. Neither side starves. A writer that crashed while waiting keeps
+/// nobody out; a crashed reader delays a writer by its ttl at most.
 ///
-/// Not reentrant. A thread that holds a read guard and reads the same lock again can wait behind a writer, which waits for
-/// that guard. Do not nest reads: pass the guard on. With [`try_read_for`](RwLock::try_read_for) the inner read ends with an
-/// error. A thread that reads and then writes always waits for itself.
+/// Not reentrant. A thread that holds a read guard and reads the same lock again can wait behind a
+/// writer, which waits for that guard. Do not nest reads: pass the guard on. With
+/// [`try_read_for`](RwLock::try_read_for) the inner read ends with an error. A thread that reads
+/// and then writes always waits for itself.
 ///
 /// # Examples
 ///
@@ -82,7 +86,8 @@ shown!(RwLock, name);
 lock_methods! {
     RwLock::take_read -> ReadGuard, made: r#"rw_lock("catalog")"#,
     inside: "Other readers may be here, and no writer is.", doing: "reading the catalog",
-    /// For reading: beside other readers. The call waits only while a writer holds the lock or an earlier writer waits.
+    /// For reading: beside other readers. The call waits only while a writer holds the lock or an
+    /// earlier writer waits.
     about,
     #[doc(alias("lock_shared", "read_lock"))]
     read,
@@ -96,7 +101,8 @@ lock_methods! {
 lock_methods! {
     RwLock::take_write -> WriteGuard, made: r#"rw_lock("catalog")"#,
     inside: "Only one process in the fleet is here.", doing: "writing the catalog",
-    /// For writing: the call waits while readers, another writer or a mutex of that name hold the lock.
+    /// For writing: the call waits while readers, another writer or a mutex of that name hold the
+    /// lock.
     about,
     #[doc(alias("lock_exclusive", "write_lock"))]
     write,

@@ -10,14 +10,17 @@ use crate::lock::{Hold, LockGuard, WaitLimit, contains};
 use crate::manager::LockManager;
 use crate::wire::LockCommands;
 
-/// A number of permits shared by the whole fleet: at most that many holders at a time, under the conditions of a mutex.
+/// A number of permits shared by the whole fleet: at most that many holders at a time, under the
+/// conditions of a mutex.
 ///
-/// A cheap description, made by [`LockManager::semaphore`](crate::LockManager::semaphore), without any state of a hold. Each hold is
-/// a [`Permit`].
+/// A cheap description, made by [`LockManager::semaphore`](crate::LockManager::semaphore), without
+/// any state of a hold. Each hold is a [`Permit`].
 ///
-/// Each permit is a lock of its own on a majority of the nodes, its *slot*, with its own fencing counter. The permit of a crashed
-/// holder returns after its ttl, renewal works as for a mutex, and there is no count that could go wrong.
-/// [`guide::other_locks`](crate::guide::other_locks#semaphore) has more, also why nodes do not count holders.
+/// Each permit is a lock of its own on a majority of the nodes, its *slot*, with its own fencing
+/// counter. The permit of a crashed holder returns after its ttl, renewal works as for a mutex, and
+/// there is no count that could go wrong.
+/// [`guide::other_locks`](crate::guide::other_locks#semaphore) has more, also why nodes do not
+/// count holders.
 ///
 /// The number is in the description alone. If processes differ, the largest number counts.
 #[derive(Clone)]
@@ -27,11 +30,12 @@ pub struct Semaphore {
 }
 
 impl LockManager {
-    /// Describes a semaphore called `name`, with this number of permits for the whole fleet. Does not block; contacts no node.
+    /// Describes a semaphore called `name`, with this number of permits for the whole fleet. Does
+    /// not block; contacts no node.
     ///
-    /// Names are as for [`mutex`](LockManager::mutex), and a semaphore shares nothing with a lock of the same name. 1 to 256
-    /// permits; another number is an error when a permit is taken. Use the same number in all processes: otherwise the largest
-    /// counts.
+    /// Names are as for [`mutex`](LockManager::mutex), and a semaphore shares nothing with a lock
+    /// of the same name. 1 to 256 permits; another number is an error when a permit is taken. Use
+    /// the same number in all processes: otherwise the largest counts.
     ///
     /// # Examples
     ///
@@ -64,21 +68,22 @@ impl Semaphore {
         self.permits
     }
 
-    /// The state of each slot on the nodes: the holder of its permit, and for how long. For people, health pages and
-    /// command lines.
+    /// The state of each slot on the nodes: the holder of its permit, and for how long. For people,
+    /// health pages and command lines.
     ///
-    /// One [`Inspection`] per permit of this description, as from [`Mutex::inspect`](crate::Mutex::inspect), in the
-    /// order of the [slots](Permit::slot). Waiting calls wait for any slot, and each slot counts them.
+    /// One [`Inspection`] per permit of this description, as from
+    /// [`Mutex::inspect`](crate::Mutex::inspect), in the order of the [slots](Permit::slot).
+    /// Waiting calls wait for any slot, and each slot counts them.
     /// [`Admin::release`](crate::Admin::release) removes the permit of an inspected holder.
     ///
-    /// Changes nothing. Blocks until the nodes have answered for each slot. A failing node delays the call once, for at
-    /// most the [response timeout](crate::Builder::response_timeout), and the [connect
-    /// timeout](crate::Builder::connect_timeout) for a node without a connection.
+    /// Changes nothing. Blocks until the nodes have answered for each slot. A failing node delays
+    /// the call once, for at most the [response timeout](crate::Builder::response_timeout), and the
+    /// [connect timeout](crate::Builder::connect_timeout) for a node without a connection.
     ///
     /// # Errors
     ///
-    /// An invalid name or number, a manager that was [shut down](crate::LockManager::shutdown), or a forked process. A
-    /// failing node is no error: its [rows](Inspection::nodes) have the reason.
+    /// An invalid name or number, a manager that was [shut down](crate::LockManager::shutdown), or
+    /// a forked process. A failing node is no error: its [rows](Inspection::nodes) have the reason.
     ///
     /// # Examples
     ///
@@ -121,8 +126,8 @@ setters!(Semaphore);
 lock_methods! {
     Semaphore::take -> Permit, made: r#"semaphore("mail-server", 5)"#,
     inside: "At most five in the fleet are here.", doing: "talking to the mail server",
-    /// `Held` means that all permits are taken. A try of a nearly full semaphore also returns it if nodes granted
-    /// different slots in each of its rounds.
+    /// `Held` means that all permits are taken. A try of a nearly full semaphore also returns it if
+    /// nodes granted different slots in each of its rounds.
     about,
     acquire,
     try_acquire,
@@ -159,8 +164,8 @@ pub struct Permit {
 impl Permit {
     /// The number of this permit, from 0. Does not block.
     ///
-    /// [Fencing tokens](LockGuard::fencing_token) grow with the holders of one slot. Storage that rejects paused
-    /// holders keeps the largest token *of each slot*.
+    /// [Fencing tokens](LockGuard::fencing_token) grow with the holders of one slot. Storage that
+    /// rejects paused holders keeps the largest token *of each slot*.
     #[must_use]
     pub fn slot(&self) -> usize {
         self.guard.slot().map_or(0, usize::from)

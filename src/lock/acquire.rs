@@ -24,7 +24,8 @@ use crate::time::{self, About, Moment, Now, Tick};
 
 /// Wait of an error for the reasons of further nodes.
 const REASONS: Duration = Duration::from_millis(20);
-/// Shortest duration of a call in an outage, if its timeout allows it: a program that retries in a loop does not spin.
+/// Shortest duration of a call in an outage, if its timeout allows it: a program that retries in a
+/// loop does not spin.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Acquires the lock.
@@ -267,9 +268,9 @@ impl<'a> Acquisition<'a> {
 
     /// The guard of a won lock.
     ///
-    /// RACE: T1, this thread, enters the hold in the schedule; T2, the renewal thread, ends it, because the process was
-    /// paused for longer than the ttl; T1 notes it in the queue, where it never ends, with all later calls behind it.
-    /// Therefore T1 notes it first.
+    /// RACE: T1, this thread, enters the hold in the schedule; T2, the renewal thread, ends it,
+    /// because the process was paused for longer than the ttl; T1 notes it in the queue, where it
+    /// never ends, with all later calls behind it. Therefore T1 notes it first.
     fn guard(&mut self, win: Win) -> Result<Hold, AcquireError> {
         let shared: &Arc<ManagerState> = &self.engine.shared;
         let fanout = &shared.fanout;
@@ -287,8 +288,8 @@ impl<'a> Acquisition<'a> {
         if let Some(keep) = spec.commands.keep(win.owner, client)
             && !win.others.is_empty()
         {
-            // Other slots that nodes granted, or may still grant, are given back. The call leaves the lists of these
-            // nodes: the manager's next waiting call has the same entry.
+            // Other slots that nodes granted, or may still grant, are given back. The call leaves
+            // the lists of these nodes: the manager's next waiting call has the same entry.
             //
             // RACE: behind the acquire, as in `Call::take_back`.
             let release = Broadcast::release(keep, win.others, spec.ttl());
@@ -316,7 +317,8 @@ impl<'a> Acquisition<'a> {
         });
         lock.start();
         if self.engine.shutdown.is_given() {
-            // No thread would extend the lock. A drop would wait for the shutdown, which waits for this call.
+            // No thread would extend the lock. A drop would wait for the shutdown, which waits for
+            // this call.
             let _ = lock.release();
             return Err(AcquireError::ShutDown);
         }
@@ -347,8 +349,8 @@ impl<'a> Acquisition<'a> {
             Some(false) => self.note_failure(lost),
             None => {}
         }
-        // Once per manager: a newcomer would not expect to wait for quarantined servers. A wait that is nearly over needs
-        // no line.
+        // Once per manager: a newcomer would not expect to wait for quarantined servers. A wait
+        // that is nearly over needs no line.
         let logged = &self.engine.shared.logged_quarantine;
         let is_long = |left| Duration::from_millis(10) < left;
         if lost.quarantine().is_some_and(is_long) && !logged.swap(true, Ordering::Relaxed) {
@@ -409,7 +411,8 @@ impl<'a> Acquisition<'a> {
 
     /// Logs that this thread has waited for a ttl for a lock that it took itself.
     ///
-    /// Only a call that began so can be in this state: no thread takes a lock while it waits for it.
+    /// Only a call that began so can be in this state: no thread takes a lock while it waits for
+    /// it.
     fn note_own_hold(&self) {
         if self.held_by() == HeldBy::ThisThread {
             warn!(
@@ -463,8 +466,8 @@ impl<'a> Acquisition<'a> {
         let Some(lost) = lost else {
             return self.error_unasked(awaits_turn);
         };
-        // The release of its grants, within a response timeout and the call's time, so that the call leaves nothing behind
-        // if possible.
+        // The release of its grants, within a response timeout and the call's time, so that the
+        // call leaves nothing behind if possible.
         if let Some(release) = &self.release {
             release.wait(self.deadline(fanout.response_timeout));
         }
@@ -489,8 +492,8 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// The error of a call that has asked no node: the manager holds the lock itself, other calls were first, or other
-    /// rounds had all tickets.
+    /// The error of a call that has asked no node: the manager holds the lock itself, other calls
+    /// were first, or other rounds had all tickets.
     fn error_unasked(&self, awaits_turn: bool) -> AcquireError {
         let name = self.spec.name.clone();
         let waited = self.waited();
@@ -587,7 +590,8 @@ mod tests {
     use crate::engine::NodeAddress;
     use crate::wire::{KeyTtls, LockCommands};
 
-    /// A manager of one node, which cannot be reached and is not asked: other rounds have all tickets.
+    /// A manager of one node, which cannot be reached and is not asked: other rounds have all
+    /// tickets.
     fn full() -> (Arc<Engine>, Arc<LockSpec>) {
         let config = Config {
             outage_timeout: Duration::from_secs(3600),

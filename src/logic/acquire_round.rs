@@ -1,4 +1,5 @@
-//! The rounds of an acquisition: the acquire round, and the raise round after it if counters were ahead.
+//! The rounds of an acquisition: the acquire round, and the raise round after it if counters were
+//! ahead.
 
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ pub(crate) enum AcquireEnd {
 pub(crate) enum Rule {
     /// One at a time, with a token of its own.
     Exclusive,
-    /// Any number of readers, with the number of the last writer: see [`rw_counts`](crate::logic::rw_counts).
+    /// Any number of readers, with the number of the last writer: see
+    /// [`rw_counts`](crate::logic::rw_counts).
     Shared,
 }
 
@@ -58,7 +60,8 @@ pub(crate) struct AcquireRound {
     proposal: u64,
     /// Largest counter seen before the round.
     pub(crate) known: u64,
-    /// Deadline of the holder if the round is won. `None`: no clock can show it, and the round cannot be won.
+    /// Deadline of the holder if the round is won. `None`: no clock can show it, and the round
+    /// cannot be won.
     use_until: Option<Moment>,
     /// Several names of the lock, in the order of its commands.
     pub(crate) names: Arc<[LockName]>,
@@ -110,8 +113,9 @@ impl Round for AcquireRound {
                 Err(token) => AcquireEnd::Raise { token },
             });
         }
-        // A node that granted with its counter ahead does not order holders and does not count. To be safe, a token
-        // must also exceed the counters of nodes that do not count, because a counter may have been lost elsewhere.
+        // A node that granted with its counter ahead does not order holders and does not count. To
+        // be safe, a token must also exceed the counters of nodes that do not count, because a
+        // counter may have been lost elsewhere.
         let accepted = votes.count(|it| it.is_accepted() && it.slot() == slot);
         let seen = seen(votes, self.proposal).max(self.known);
         if quorum <= accepted && seen < self.proposal {
@@ -137,8 +141,9 @@ impl Ballot<AcquireRound> {
         self.round.proposal
     }
 
-    /// Whether a hand-over of `node` with this token counts: the node's answer was a refusal with a lower counter. So
-    /// the key was set after that answer, and outlives a lease counted from before the round.
+    /// Whether a hand-over of `node` with this token counts: the node's answer was a refusal with a
+    /// lower counter. So the key was set after that answer, and outlives a lease counted from
+    /// before the round.
     pub(crate) fn may_follow(&self, node: NodeId, token: u64) -> bool {
         let refused = self.votes.get(node).filter(|it| it.is_held());
         // Readers have no token of their own.
@@ -148,8 +153,8 @@ impl Ballot<AcquireRound> {
             .is_some_and(|it| it < least)
     }
 
-    /// The round won by hand-overs since this one was lost, if any. `tokens`: of the nodes whose hand-over
-    /// [counts](Ballot::may_follow).
+    /// The round won by hand-overs since this one was lost, if any. `tokens`: of the nodes whose
+    /// hand-over [counts](Ballot::may_follow).
     pub(crate) fn of_hand_overs(
         &self,
         tokens: &[(NodeId, u64)],
@@ -231,8 +236,8 @@ fn leading_slot(votes: &Votes) -> Option<u8> {
     })
 }
 
-/// Reason of a round without a majority. `None` while open nodes decide whether a majority votes: a refusal by a
-/// minority may come from a call that loses its round as well.
+/// Reason of a round without a majority. `None` while open nodes decide whether a majority votes: a
+/// refusal by a minority may come from a call that loses its round as well.
 fn why(rule: Rule, votes: &Votes) -> Option<RoundLoss> {
     let voted = votes.count(|it| rule.grants(it) || it.is_held());
     let unusable = votes.count(|vote| {
@@ -252,7 +257,8 @@ fn why(rule: Rule, votes: &Votes) -> Option<RoundLoss> {
     }
 }
 
-/// Largest counter shown in a round with the proposal `number`; for a semaphore, of the leading slot.
+/// Largest counter shown in a round with the proposal `number`; for a semaphore, of the leading
+/// slot.
 fn seen(votes: &Votes, number: u64) -> u64 {
     let slot = leading_slot(votes);
     let counters = votes
@@ -590,7 +596,8 @@ mod tests {
         NodeId::new(number)
     }
 
-    /// A lost round of five nodes with this rule, which had seen a counter of 3 before, after these answers.
+    /// A lost round of five nodes with this rule, which had seen a counter of 3 before, after these
+    /// answers.
     fn lost(rule: Rule, answers: impl IntoIterator<Item = Answer>) -> Ballot<AcquireRound> {
         let round = AcquireRound {
             known: 3,

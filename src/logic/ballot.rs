@@ -34,8 +34,8 @@ pub(crate) enum Step<D> {
     Wait,
     /// The round is over, now.
     Decided(D),
-    /// The round was over, or the node had voted. Nothing is left to do: the thread that ended the round handles the
-    /// effects of late votes on nodes.
+    /// The round was over, or the node had voted. Nothing is left to do: the thread that ended the
+    /// round handles the effects of late votes on nodes.
     Late,
 }
 
@@ -121,8 +121,8 @@ impl Votes {
         }
     }
 
-    /// Takes the vote of `node`; `None` for a second vote, because each node counts once, or for a node outside the
-    /// round.
+    /// Takes the vote of `node`; `None` for a second vote, because each node counts once, or for a
+    /// node outside the round.
     fn put(&mut self, node: NodeId, vote: Answer) -> Option<&Answer> {
         match self.answers.get_mut(node.index()) {
             Some(place @ None) => Some(place.insert(vote)),

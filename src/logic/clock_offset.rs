@@ -1,8 +1,8 @@
 //! A node's clock relative to ours: its steps and its time.
 //!
-//! Keys expire by the node's own wall clock. A step forward expires all of them early, as if the node had lost them. A
-//! step back only lengthens their life. The node's time comes with its answers and is compared with an unstepped clock
-//! of ours.
+//! Keys expire by the node's own wall clock. A step forward expires all of them early, as if the
+//! node had lost them. A step back only lengthens their life. The node's time comes with its
+//! answers and is compared with an unstepped clock of ours.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use crate::logic::ballot::quorum;
 /// Smallest difference that counts as a step: a server reads its clock a little before it answers.
 const GRAIN: i64 = 20_000;
 
-/// Drift of two correct clocks: quartz by 100 ppm and time daemons by 500 ppm, on both sides. A smaller difference
-/// never counts as a step, however small the margin is.
+/// Drift of two correct clocks: quartz by 100 ppm and time daemons by 500 ppm, on both sides. A
+/// smaller difference never counts as a step, however small the margin is.
 const ORDINARY: f64 = 0.0012;
 
-/// Facts about a node's clock. Times are microseconds: the node's since 1970, ours on the clock of leases.
+/// Facts about a node's clock. Times are microseconds: the node's since 1970, ours on the clock of
+/// leases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeClock {
     /// Allowed drift against our clock without a step.
@@ -40,10 +41,12 @@ impl NodeClock {
         }
     }
 
-    /// The node's clock showed `node` at some time between `asked` and `answered`. Returns the smallest possible step
-    /// forward, if any: keys expired early. After a step back they live longer, which is harmless.
+    /// The node's clock showed `node` at some time between `asked` and `answered`. Returns the
+    /// smallest possible step forward, if any: keys expired early. After a step back they live
+    /// longer, which is harmless.
     ///
-    /// Not detected: steps below 20 ms, steps within the response time, and steps before the first answer.
+    /// Not detected: steps below 20 ms, steps within the response time, and steps before the first
+    /// answer.
     pub(crate) fn on_answer(&mut self, node: u64, asked: u64, answered: u64) -> Option<Duration> {
         let [node, asked, answered] =
             [node, asked, answered].map(|it| i64::try_from(it).unwrap_or(i64::MAX));
@@ -72,24 +75,24 @@ impl NodeClock {
         None
     }
 
-    /// Lead of the node's clock over the clock of [`Moment::boot_micros`](crate::time::Moment::boot_micros), at least
-    /// and at most, if known.
+    /// Lead of the node's clock over the clock of
+    /// [`Moment::boot_micros`](crate::time::Moment::boot_micros), at least and at most, if known.
     pub(crate) fn offset(&self) -> Option<(i64, i64)> {
         self.seen.map(|it| (it.low, it.high))
     }
 }
 
-/// The common time of all clients of the same nodes, microseconds since 1970: `wall`, our own clock, if the nodes'
-/// clocks allow it, otherwise the earliest time that they allow. So a slow client harms only itself; a fast one would
-/// cost all others a second round. Fencing tokens and places in waiting lists use this time, because no client can
-/// check its own clock.
+/// The common time of all clients of the same nodes, microseconds since 1970: `wall`, our own
+/// clock, if the nodes' clocks allow it, otherwise the earliest time that they allow. So a slow
+/// client harms only itself; a fast one would cost all others a second round. Fencing tokens and
+/// places in waiting lists use this time, because no client can check its own clock.
 ///
-/// A place must be one number for all nodes. With waiting times on the nodes' own clocks, two calls of nearly the same
-/// start could have different orders on different nodes. With one of three nodes down, each call could be the first on
-/// one of the other two, and neither would ever get the lock.
+/// A place must be one number for all nodes. With waiting times on the nodes' own clocks, two calls
+/// of nearly the same start could have different orders on different nodes. With one of three nodes
+/// down, each call could be the first on one of the other two, and neither would ever get the lock.
 ///
-/// `clocks`: times on the known clocks of nodes, at least and at most. `None` without a majority of known clocks: one
-/// or two of many may be wrong as well.
+/// `clocks`: times on the known clocks of nodes, at least and at most. `None` without a majority of
+/// known clocks: one or two of many may be wrong as well.
 pub(crate) fn time_for_all(
     wall: u64,
     clocks: impl Iterator<Item = (u64, u64)>,
@@ -159,7 +162,8 @@ mod tests {
     #[test]
     fn c4_differences_up_to_the_grain_are_no_step_and_larger_ones_are() {
         let grain = GRAIN as u64;
-        // An answer that takes no time, at the time of the one before: the clocks had no time to run apart.
+        // An answer that takes no time, at the time of the one before: the clocks had no time to
+        // run apart.
         let second = |node: u64| {
             let mut clock = NodeClock::new(0.01);
             assert_eq!(clock.on_answer(T, 100 * S, 100 * S), None);
@@ -281,7 +285,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the answers' delays: a clock that only runs within the rate is never called stepped.
+        /// Whatever the answers' delays: a clock that only runs within the rate is never called
+        /// stepped.
         #[test]
         fn c5_a_clock_within_the_rate_is_never_called_stepped(
             answers in proptest::collection::vec((0..30 * S, 0..3 * S, 0.0..1.0_f64), 2..40),

@@ -1,8 +1,8 @@
 //! Whether a server may vote: not before all its possibly lost locks have expired.
 //!
-//! A server that lost its data grants held locks. The lost locks were granted earlier. After the longest ttl in use
-//! they have expired, or were extended on a majority without that server. Until then the server is in quarantine: its
-//! grants do not count.
+//! A server that lost its data grants held locks. The lost locks were granted earlier. After the
+//! longest ttl in use they have expired, or were extended on a majority without that server. Until
+//! then the server is in quarantine: its grants do not count.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::time::{Now, Tick};
 /// Grain of a record's age: the server reads its clock before we read ours.
 pub(crate) const GRAIN: Duration = Duration::from_secs(1);
 
-/// Time before a command and time after its answer, on both clocks: for waiting and for leases. Neither follows from
-/// the other: the clock for waiting stops in suspend.
+/// Time before a command and time after its answer, on both clocks: for waiting and for leases.
+/// Neither follows from the other: the clock for waiting stops in suspend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     pub(crate) asked: Now,
@@ -27,14 +27,14 @@ pub(crate) struct Timing {
 /// Facts of a manager about one server, over all connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Eligibility {
-    /// Length of a quarantine, also of one under way; `None` without quarantine. It grows with a longer ttl in a
-    /// record.
+    /// Length of a quarantine, also of one under way; `None` without quarantine. It grows with a
+    /// longer ttl in a record.
     pub(crate) length: Option<Duration>,
     run_id: Option<String>,
     /// First sync with that process.
     met: Option<Tick>,
-    /// Version of its record, last stored as asked. A missing record later is lost, and one that did not grow out of
-    /// this version belongs to other data.
+    /// Version of its record, last stored as asked. A missing record later is lost, and one that
+    /// did not grow out of this version belongs to other data.
     noted: Option<RecordVersion>,
     pub(crate) quarantines: Quarantines,
     pub(crate) clock: NodeClock,
@@ -53,9 +53,11 @@ impl Eligibility {
         }
     }
 
-    /// A connection begins with these facts about the server. Returns the step of its clock, if any.
+    /// A connection begins with these facts about the server. Returns the step of its clock, if
+    /// any.
     ///
-    /// They hold for the life of the connection, because no connection outlives the server's process.
+    /// They hold for the life of the connection, because no connection outlives the server's
+    /// process.
     pub(crate) fn on_connect(&mut self, server: &ServerInfo, timing: Timing) -> Option<Duration> {
         let known = self.run_id.is_some();
         let shown = server.record_reply.as_ref();
@@ -97,11 +99,13 @@ impl Eligibility {
 
     /// A sync on a connection.
     ///
-    /// The server counts by its own clock. So our own observations stay, and a sync can only lengthen a quarantine.
+    /// The server counts by its own clock. So our own observations stay, and a sync can only
+    /// lengthen a quarantine.
     ///
-    /// RACE: T1, this client, has synced the record; T2 gets a lock; T3 swaps the data for others, where T4 was the only
-    /// client for long. Their record is old and shows nothing of T2. Therefore a record that did not grow out of the last
-    /// one begins a quarantine now, whatever its age.
+    /// RACE: T1, this client, has synced the record; T2 gets a lock; T3 swaps the data for others,
+    /// where T4 was the only client for long. Their record is old and shows nothing of T2.
+    /// Therefore a record that did not grow out of the last one begins a quarantine now, whatever
+    /// its age.
     pub(crate) fn on_record(&mut self, shown: &RecordReply, timing: Timing) {
         let mut shown = shown.clone();
         let mut versions = shown.versions.split(' ');
@@ -116,7 +120,8 @@ impl Eligibility {
             .quarantine_remaining(VoteKind::Grant, timing.answered.tick)
             .is_some();
         let why = match (shown.record, self.quarantines.why()) {
-            // It is quarantined already for a known reason. It is not new: an operator could vouch for a new one.
+            // It is quarantined already for a known reason. It is not new: an operator could vouch
+            // for a new one.
             (Record::Kept, Some(why)) if quarantined && why != QuarantineReason::New => why,
             (Record::Another | Record::Kept, _) => QuarantineReason::Restarted,
             (Record::Missing, _) if self.noted.is_some() => QuarantineReason::Emptied,
@@ -169,7 +174,8 @@ impl Eligibility {
         step(&mut clock, time, timing).is_some()
     }
 
-    /// Time left of its quarantine for a command sent at `asked`, and why: see [`Quarantines::quarantine_remaining`].
+    /// Time left of its quarantine for a command sent at `asked`, and why: see
+    /// [`Quarantines::quarantine_remaining`].
     pub(crate) fn quarantine_remaining(
         &self,
         vote_kind: VoteKind,
@@ -200,7 +206,8 @@ mod tests {
     const LENGTH: Duration = Duration::from_secs(10);
     const WALL: u64 = 1_700_000_000;
 
-    /// Times at `second`, in which an answer takes no time; the wall clock here agrees with the one of the nodes.
+    /// Times at `second`, in which an answer takes no time; the wall clock here agrees with the one
+    /// of the nodes.
     fn at(start: Tick, second: u64) -> Timing {
         let now = at_once(start, second, second);
         Timing {
@@ -635,7 +642,8 @@ mod tests {
 
     #[test]
     fn h14_a_suspend_between_question_and_answer_is_no_step_of_the_nodes_clock() {
-        // The node answers before the suspend, and that is read after it; or it is asked before, and answers after.
+        // The node answers before the suspend, and that is read after it; or it is asked before,
+        // and answers after.
         for answered_by in [1, 1 + 3_600] {
             let mut of = Of::old();
             let start = of.start;

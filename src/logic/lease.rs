@@ -7,7 +7,8 @@ use crate::time::Moment;
 
 /// The moment from which the holder must no longer act; `None` if no clock can show it.
 ///
-/// A `ttl` shorter than its `margin` gives `sent`: nothing of it is usable. Nothing here wraps or panics.
+/// A `ttl` shorter than its `margin` gives `sent`: nothing of it is usable. Nothing here wraps or
+/// panics.
 pub(crate) fn use_until(sent: Moment, ttl: Duration, margin: Duration) -> Option<Moment> {
     sent.checked_add(ttl.saturating_sub(margin))
 }
@@ -21,14 +22,14 @@ pub(crate) fn millis(ttl: Duration) -> u64 {
     wide(ttl.as_millis())
 }
 
-/// Time from the send of the last confirmed round to the next extension: a third of the ttl, so that two more tries fit
-/// before the end of the lease.
+/// Time from the send of the last confirmed round to the next extension: a third of the ttl, so
+/// that two more tries fit before the end of the lease.
 pub(crate) fn renew_after(ttl: Duration) -> Duration {
     ttl.checked_div(3).unwrap_or(ttl)
 }
 
-/// Time after which an extension may join others that are due. Locks acquired at about the same time are extended
-/// together from then on: a joint send costs a third of single sends, or less.
+/// Time after which an extension may join others that are due. Locks acquired at about the same
+/// time are extended together from then on: a joint send costs a third of single sends, or less.
 pub(crate) fn renew_with_others_after(ttl: Duration) -> Duration {
     renew_after(ttl)
         .saturating_mul(15)
@@ -41,7 +42,8 @@ pub(crate) fn retry_after(response_timeout: Duration) -> Duration {
     response_timeout.checked_div(2).unwrap_or(response_timeout)
 }
 
-/// Life of a handed-over lock, until the call has extended it. A stopped client delays the others for this time.
+/// Life of a handed-over lock, until the call has extended it. A stopped client delays the others
+/// for this time.
 pub(crate) const FIRST_LIFE: Duration = Duration::from_secs(1);
 
 /// Time to the first extension of a hold with such keys, or without a voting server.
@@ -50,8 +52,8 @@ pub(crate) const FIRST_EXTENSION: Duration = Duration::from_millis(50);
 /// Age of a renewed hold that is worth a warning: its guard may be forgotten.
 pub(crate) const LONG_HOLD: Duration = Duration::from_secs(60 * 60);
 
-/// Shortest time between two checks of a lock in doubt: a node with constant clock steps must not cause more extensions
-/// than renewal does.
+/// Shortest time between two checks of a lock in doubt: a node with constant clock steps must not
+/// cause more extensions than renewal does.
 pub(crate) fn check_pause(ttl: Duration) -> Duration {
     renew_after(ttl).checked_div(2).unwrap_or(ttl)
 }

@@ -7,11 +7,11 @@ use crate::time::Tick;
 /// Window of the fastest answer, together with the window before.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Round trip below which larger batches pay off. Above it a batch is sent about as often as this: with 64 threads and
-/// 5 ms, three batches at a time would make a pair a fifth longer.
+/// Round trip below which larger batches pay off. Above it a batch is sent about as often as this:
+/// with 64 threads and 5 ms, three batches at a time would make a pair a fifth longer.
 const SHORT: Duration = Duration::from_micros(250);
-/// Smallest number of batches under way for longer round trips: with fewer, commands wait longer; with more, batches
-/// are small.
+/// Smallest number of batches under way for longer round trips: with fewer, commands wait longer;
+/// with more, batches are small.
 const BATCHES: usize = 3;
 
 /// The shortest recent round trip, including the time of one command.
@@ -47,8 +47,9 @@ impl MinRtt {
         this.into_iter().chain(self.before).min()
     }
 
-    /// Number of batches under way above which commands wait, to be written together after an answer: every batch costs
-    /// a wake-up here and one at the server, and a command waits while one is under way.
+    /// Number of batches under way above which commands wait, to be written together after an
+    /// answer: every batch costs a wake-up here and one at the server, and a command waits while
+    /// one is under way.
     pub(crate) fn batches(&self) -> usize {
         let Some(rtt) = self.shortest() else {
             return BATCHES;
@@ -67,7 +68,8 @@ mod tests {
     use super::*;
     use crate::time;
 
-    /// The round trip, in milliseconds, after answers at these seconds that took so many milliseconds.
+    /// The round trip, in milliseconds, after answers at these seconds that took so many
+    /// milliseconds.
     fn after(answers: &[(u64, u64)]) -> u128 {
         let mut rtt = MinRtt::default();
         let start = time::tick();

@@ -6,7 +6,8 @@ use crate::error::NodeAnswer;
 use crate::logic::ballot::quorum;
 use crate::time::Tick;
 
-/// Rounds further apart show nothing about the time between them: two failures need not be one outage.
+/// Rounds further apart show nothing about the time between them: two failures need not be one
+/// outage.
 const APART: Duration = Duration::from_secs(30);
 /// Shortest time between two warnings of outages.
 const WARNED_EVERY: Duration = Duration::from_secs(60);
@@ -39,7 +40,8 @@ impl Outage {
         }
     }
 
-    /// Notes any answer of a majority. Returns the start of the outage, if the log has warned of it.
+    /// Notes any answer of a majority. Returns the start of the outage, if the log has warned of
+    /// it.
     pub(crate) fn on_majority(&mut self) -> Option<Tick> {
         self.seen.take().filter(|it| it.logged).map(|it| it.since)
     }
@@ -74,8 +76,8 @@ impl Outage {
     }
 }
 
-/// Whether a call gives up after a round without a majority. `own`: start of its own outage; `of_manager`: start of the
-/// manager's.
+/// Whether a call gives up after a round without a majority. `own`: start of its own outage;
+/// `of_manager`: start of the manager's.
 pub(crate) fn is_hopeless(
     own: Tick,
     of_manager: Option<Tick>,
@@ -86,7 +88,8 @@ pub(crate) fn is_hopeless(
     patience <= now.saturating_duration_since(since)
 }
 
-/// Whether a majority of the nodes rejects this user until somebody changes settings: waiting does not help.
+/// Whether a majority of the nodes rejects this user until somebody changes settings: waiting does
+/// not help.
 pub(crate) fn is_of_access(rows: &[NodeAnswer]) -> bool {
     let refuses =
         |row: &&NodeAnswer| matches!(row, NodeAnswer::Failed(failure) if failure.is_of_access());

@@ -12,8 +12,8 @@ const LONGER: u32 = 5;
 /// Shortest wait for other nodes after a first announcement.
 const GRACE_MIN: Duration = Duration::from_millis(2);
 
-/// Earliest time at which a majority can be free without a release. `nodes`: the same per node, from its answer. `None`
-/// if unknown.
+/// Earliest time at which a majority can be free without a release. `nodes`: the same per node,
+/// from its answer. `None` if unknown.
 pub(crate) fn free_in(nodes: &[Option<Duration>]) -> Option<Duration> {
     let mut times: Vec<_> = nodes.iter().flatten().collect();
     times.sort_unstable();
@@ -23,12 +23,12 @@ pub(crate) fn free_in(nodes: &[Option<Duration>]) -> Option<Duration> {
 
 /// The pause before try number `tries` + 1, for `random` from 0 to 1.
 ///
-/// It lies between `min` and a limit that doubles with every try, up to `max`. It is random, so that contenders that
-/// split the nodes do not collide again, and it grows, so that many of them do not overload the nodes. With `free_in`,
-/// the expiry of the keys, it ends at most `min` later.
+/// It lies between `min` and a limit that doubles with every try, up to `max`. It is random, so
+/// that contenders that split the nodes do not collide again, and it grows, so that many of them do
+/// not overload the nodes. With `free_in`, the expiry of the keys, it ends at most `min` later.
 ///
-/// `is_notified`: the caller gets notices of releases and retries only for a lost one. Then the pause lies between
-/// `max` and five times that, and a quarter up or down.
+/// `is_notified`: the caller gets notices of releases and retries only for a lost one. Then the
+/// pause lies between `max` and five times that, and a quarter up or down.
 pub(crate) fn pause(
     is_notified: bool,
     tries: u32,
@@ -52,8 +52,8 @@ pub(crate) fn pause(
     }
 }
 
-/// The pause of a caller in waiting lists without notices of hand-overs: short enough to find a handed-over lock before
-/// it ends.
+/// The pause of a caller in waiting lists without notices of hand-overs: short enough to find a
+/// handed-over lock before it ends.
 pub(crate) fn in_a_list(pause: Duration) -> Duration {
     pause.min(share(FIRST_LIFE, 0.5))
 }
@@ -64,15 +64,16 @@ pub(crate) fn longest_pause(max: Duration) -> Duration {
     limit.saturating_add(share(limit, 0.25))
 }
 
-/// Wait for the other nodes after a first announcement. They are as far apart as the answers of the last round, which
-/// took `took`; and twice that after each [false alarm](false_alarms).
+/// Wait for the other nodes after a first announcement. They are as far apart as the answers of the
+/// last round, which took `took`; and twice that after each [false alarm](false_alarms).
 pub(crate) fn grace(took: Duration, false_alarms: u32) -> Duration {
     took.max(GRACE_MIN)
         .saturating_mul(2_u32.saturating_pow(false_alarms))
 }
 
-/// The false alarms of a call, after `before` ones and a lost round announced by `announced` nodes. Fewer than a
-/// `majority` may announce releases without end that never happened: one faulty server, or a publisher there.
+/// The false alarms of a call, after `before` ones and a lost round announced by `announced` nodes.
+/// Fewer than a `majority` may announce releases without end that never happened: one faulty
+/// server, or a publisher there.
 pub(crate) fn false_alarms(before: u32, announced: usize, majority: usize) -> u32 {
     match announced {
         0 => before,
@@ -81,8 +82,8 @@ pub(crate) fn false_alarms(before: u32, announced: usize, majority: usize) -> u3
     }
 }
 
-/// Time of the next try of a caller, planned for `planned`; `None`: at once. A `majority` of announcing nodes is
-/// enough, and fewer are enough at `in_time`.
+/// Time of the next try of a caller, planned for `planned`; `None`: at once. A `majority` of
+/// announcing nodes is enough, and fewer are enough at `in_time`.
 pub(crate) fn next_try(
     planned: Tick,
     majority: usize,
@@ -97,8 +98,8 @@ pub(crate) fn next_try(
 
 /// Whether a call keeps its place before later ones after a round lost for this reason.
 ///
-/// Every node has its own list. Calls that reach one node each, and no majority, cannot win, and would be first in
-/// every list: together they would keep a free lock from others.
+/// Every node has its own list. Calls that reach one node each, and no majority, cannot win, and
+/// would be first in every list: together they would keep a free lock from others.
 pub(crate) fn keeps_its_place(why: RoundLoss) -> bool {
     match why {
         RoundLoss::Held | RoundLoss::Overtaken | RoundLoss::KeyInUse => true,

@@ -87,12 +87,13 @@ impl Quarantines {
         self.began.map(|it| it.why)
     }
 
-    /// Time left for a command sent at `asked`, and why; `None` if its vote counts. From the send, because the server
-    /// may have run the command at any time after it.
+    /// Time left for a command sent at `asked`, and why; `None` if its vote counts. From the send,
+    /// because the server may have run the command at any time after it.
     ///
-    /// A later discovered longer quarantine does not count for extensions: it would end holds and protect nobody. Nor
-    /// does a clock step: a key that is ours now was ours before. Where it was lost, nothing sets it again before
-    /// [`Quarantines::may_set`], but for an extension that was sent before the step was seen: its answer shows that.
+    /// A later discovered longer quarantine does not count for extensions: it would end holds and
+    /// protect nobody. Nor does a clock step: a key that is ours now was ours before. Where it was
+    /// lost, nothing sets it again before [`Quarantines::may_set`], but for an extension that was
+    /// sent before the step was seen: its answer shows that.
     pub(crate) fn quarantine_remaining(
         &self,
         vote_kind: VoteKind,
@@ -115,8 +116,8 @@ impl Quarantines {
         }
     }
 
-    /// Whether a lost key may be set again on the server. Not for a while after a step of its clock: extensions count then,
-    /// because a key that is there has been there all the time.
+    /// Whether a lost key may be set again on the server. Not for a while after a step of its
+    /// clock: extensions count then, because a key that is there has been there all the time.
     pub(crate) fn may_set(&self, now: Tick, length: Option<Duration>) -> bool {
         self.stepped
             .zip(length)

@@ -24,8 +24,8 @@ pub(crate) struct Retries {
 impl Retries {
     /// Pause of a lock without a confirmation: until its turn, and at least `least`.
     ///
-    /// At most half of the time `left` of its lease. So the lock that ends soonest comes first, and more often near its
-    /// end.
+    /// At most half of the time `left` of its lease. So the lock that ends soonest comes first, and
+    /// more often near its end.
     pub(crate) fn wait(
         &mut self,
         least: Duration,
@@ -59,8 +59,8 @@ impl Retries {
     }
 }
 
-/// Of several locks without a confirmed extension: their number, and the one with the least time left. `None` for one
-/// lock: the log names that one alone.
+/// Of several locks without a confirmed extension: their number, and the one with the least time
+/// left. `None` for one lock: the log names that one alone.
 pub(crate) fn summary<L>(locks: Vec<L>, left: impl Fn(&L) -> Duration) -> Option<(usize, L)> {
     let count = locks.len();
     let first = locks.into_iter().min_by_key(left)?;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::time::Tick;
 
-/// First limit, enough for the usual load of a machine: without a time-out fewer calls never wait for their turn.
+/// First limit, enough for the usual load of a machine: without a time-out fewer calls never wait
+/// for their turn.
 const FIRST: usize = 128;
 /// Lowest limit after time-outs.
 const MIN: usize = 4;
@@ -15,9 +16,9 @@ const ALONE: Duration = Duration::from_secs(10);
 /// More than the threads that a process can have.
 const MAX: usize = 1 << 20;
 
-/// Halved by a time-out, raised by one per 32 rounds answered while calls wait; after a lone time-out by one per round, up
-/// to the rounds that were under way. Rounds under way at a cut show nothing about the new limit, so they cause no
-/// further cut.
+/// Halved by a time-out, raised by one per 32 rounds answered while calls wait; after a lone
+/// time-out by one per round, up to the rounds that were under way. Rounds under way at a cut show
+/// nothing about the new limit, so they cause no further cut.
 #[derive(Debug)]
 pub(crate) struct RoundLimit {
     pub(crate) rounds: usize,
@@ -54,8 +55,8 @@ impl RoundLimit {
         }
     }
 
-    /// Notes the time-out of a round that began at `asked`, with `under_way` rounds: an unused part of the limit did
-    /// not slow it down.
+    /// Notes the time-out of a round that began at `asked`, with `under_way` rounds: an unused part
+    /// of the limit did not slow it down.
     pub(crate) fn on_timeout(&mut self, asked: Tick, now: Tick, under_way: usize) {
         if self.cut_at.is_none_or(|cut_at| cut_at <= asked) {
             let used = self.rounds.min(under_way);

@@ -1,11 +1,13 @@
 //! The server process of each node, so that no process votes twice.
 //!
-//! A process shows the same run id at each of its addresses. Nodes with the same run id share one vote. The first of
-//! them has the vote until it has been disconnected so long that all its granted locks are over.
+//! A process shows the same run id at each of its addresses. Nodes with the same run id share one
+//! vote. The first of them has the vote until it has been disconnected so long that all its granted
+//! locks are over.
 //!
-//! They may still be two processes: copies of one virtual machine, or a node that pretends to be another. The manager
-//! cannot tell which one is right, and it makes no difference. Two majorities then share at least one node besides the
-//! pair: `n - 1` votes are left, and each majority has more than half of `n`.
+//! They may still be two processes: copies of one virtual machine, or a node that pretends to be
+//! another. The manager cannot tell which one is right, and it makes no difference. Two majorities
+//! then share at least one node besides the pair: `n - 1` votes are left, and each majority has
+//! more than half of `n`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -38,10 +40,11 @@ impl RunIds {
         }
     }
 
-    /// Gives a newly connected `node` the vote for its run id. An error: the other node that has this vote.
+    /// Gives a newly connected `node` the vote for its run id. An error: the other node that has
+    /// this vote.
     ///
-    /// A node keeps its claim for a while after a disconnect: it may have confirmed a held lock, and a second node would
-    /// confirm that lock again.
+    /// A node keeps its claim for a while after a disconnect: it may have confirmed a held lock,
+    /// and a second node would confirm that lock again.
     pub(crate) fn claim(&mut self, node: NodeId, run_id: &str, now: Tick) -> Result<(), NodeId> {
         for (other, claim) in (0..).map(NodeId::new).zip(&mut self.claims) {
             if other != node
@@ -81,8 +84,9 @@ impl RunIds {
 pub(crate) struct BehindAddress(Vec<(String, Tick)>);
 
 impl BehindAddress {
-    /// Notes that the address leads to `run_id`. True if it leads to several processes by turns, now or minutes ago: an
-    /// id that returns after another one was alive all along. After a restart the old id never returns.
+    /// Notes that the address leads to `run_id`. True if it leads to several processes by turns,
+    /// now or minutes ago: an id that returns after another one was alive all along. After a
+    /// restart the old id never returns.
     pub(crate) fn is_several(&mut self, run_id: &str, now: Tick) -> bool {
         let BehindAddress(shown) = self;
         shown.retain(|it| now.saturating_duration_since(it.1) < SEVERAL_FOR);
@@ -181,8 +185,8 @@ mod tests {
         Pass(u64),
     }
 
-    /// All orders in which two nodes show one run id, or go: what the one granted never counts together with what the other
-    /// grants, as long as a lock can last.
+    /// All orders in which two nodes show one run id, or go: what the one granted never counts
+    /// together with what the other grants, as long as a lock can last.
     #[test]
     fn b1_in_every_order_grants_of_one_run_id_count_for_one_node() {
         use Deed::{Claim, Leave, Pass};

@@ -1,24 +1,27 @@
 //! The number of the last writer, for readers.
 //!
-//! A reader has no token of its own. Its number is at least the token of every writer counted before it at a common
-//! node, and below that of every writer counted after it there. So storage that rejects numbers below the largest one
-//! rejects a reader that acts on data from before the last write.
+//! A reader has no token of its own. Its number is at least the token of every writer counted
+//! before it at a common node, and below that of every writer counted after it there. So storage
+//! that rejects numbers below the largest one rejects a reader that acts on data from before the
+//! last write.
 //!
-//! A node that admits a reader shows its counter. If a majority shows the same counter, that is the number: the last
-//! writer left it everywhere. Otherwise one raise lifts the lower counters to the largest, only where the reader's
-//! entry exists, and the nodes with that number then are the majority.
+//! A node that admits a reader shows its counter. If a majority shows the same counter, that is the
+//! number: the last writer left it everywhere. Otherwise one raise lifts the lower counters to the
+//! largest, only where the reader's entry exists, and the nodes with that number then are the
+//! majority.
 //!
-//! Why it is right: at a common node the writer's token was written while its key was set. The reader's number was the
-//! counter at its admission, or was written while its entry existed. One of the two came after the end of the other.
-//! The counter never falls, and a writer counts only with a token strictly above it. The largest counter of any
-//! majority would not do: it may be the counter of a writer that is still to come on other nodes of this majority.
+//! Why it is right: at a common node the writer's token was written while its key was set. The
+//! reader's number was the counter at its admission, or was written while its entry existed. One of
+//! the two came after the end of the other. The counter never falls, and a writer counts only with
+//! a token strictly above it. The largest counter of any majority would not do: it may be the
+//! counter of a writer that is still to come on other nodes of this majority.
 
 use crate::answer::{AcquireReply, Answer};
 use crate::logic::ballot::Votes;
 use crate::logic::token;
 
-/// The common number of a majority, after a majority has admitted the reader; otherwise the target of the raise.
-/// `proposal`: the number for a missing counter.
+/// The common number of a majority, after a majority has admitted the reader; otherwise the target
+/// of the raise. `proposal`: the number for a missing counter.
 pub(super) fn last_writer(votes: &Votes, proposal: u64) -> Result<u64, u64> {
     let counter = |vote: &Answer| match vote {
         Answer::Acquire(AcquireReply::Shared { counter }) => Some(*counter),

@@ -22,11 +22,12 @@ pub(crate) struct ReleaseEnd {
 
 /// One release round.
 ///
-/// "Not ours" is an ordinary answer of a node without a grant, and of any node after the end of the lease. From a node
-/// that confirmed the lease, before its end, it means that somebody removed the key.
+/// "Not ours" is an ordinary answer of a node without a grant, and of any node after the end of the
+/// lease. From a node that confirmed the lease, before its end, it means that somebody removed the
+/// key.
 ///
-/// A resent release, on another connection, has no vote: the first one has failed. So "not ours" after a delete by the
-/// first one does not count.
+/// A resent release, on another connection, has no vote: the first one has failed. So "not ours"
+/// after a delete by the first one does not count.
 #[derive(Debug)]
 pub(crate) struct ReleaseRound {
     needed: usize,
@@ -46,8 +47,9 @@ impl ReleaseRound {
         }
     }
 
-    /// A round for a lock that nodes have promised until then, to be confirmed by a majority. It lasts until it is known
-    /// whether a majority had the lock to the end: usually with the first answers.
+    /// A round for a lock that nodes have promised until then, to be confirmed by a majority. It
+    /// lasts until it is known whether a majority had the lock to the end: usually with the first
+    /// answers.
     pub(crate) fn of_held(held: Vec<Option<Moment>>) -> ReleaseRound {
         ReleaseRound {
             needed: quorum(held.len()),
@@ -79,8 +81,9 @@ impl Round for ReleaseRound {
     type End = ReleaseEnd;
 
     fn note(&mut self, node: NodeId, vote: &Answer, now: Moment) {
-        // RACE: T1, a node, lets the key expire at the end of its promise; T2, this release, comes after that; the node
-        // answers "not ours". Therefore an answer after the end proves no loss.
+        // RACE: T1, a node, lets the key expire at the end of its promise; T2, this release, comes
+        // after that; the node answers "not ours". Therefore an answer after the end proves no
+        // loss.
         let until = self.held.get(node.index()).copied().flatten();
         let is_promised = until.is_some_and(|it| !now.has_reached(it));
         if *vote == Answer::Release(ReleaseReply::NotOurs) && is_promised {
@@ -158,8 +161,8 @@ mod tests {
         some.iter().map(|it| NodeId::new(*it)).collect()
     }
 
-    /// The end of a release of three nodes, of which `confirmed` had confirmed the lease until 1000 ms: after these votes, or
-    /// none yet.
+    /// The end of a release of three nodes, of which `confirmed` had confirmed the lease until 1000
+    /// ms: after these votes, or none yet.
     fn released(confirmed: &[u8], votes: &[(u8, Answer, u64)]) -> Option<ReleaseEnd> {
         let promised = |node| nodes(confirmed).contains(NodeId::new(node));
         let held = (0..3).map(|node| promised(node).then(|| at(1_000)));

@@ -15,17 +15,20 @@ pub(super) const OTHER: &str = "other";
 ///
 /// A closure `|event: &Event|` is an observer.
 ///
-/// Called by the thread `quorlock-events` alone, for one event at a time, and soon after its cause. Calls do not wait for it.
-/// A blocking observer delays later events and log lines, and nothing else. Up to 16,384 of them wait; further ones are dropped
-/// and counted in [`Stats::dropped_events`](crate::Stats::dropped_events). A [shutdown](crate::LockManager::shutdown) waits for the
-/// queued ones, within its grace: end a manager before the process exits.
+/// Called by the thread `quorlock-events` alone, for one event at a time, and soon after its cause.
+/// Calls do not wait for it. A blocking observer delays later events and log lines, and nothing
+/// else. Up to 16,384 of them wait; further ones are dropped and counted in
+/// [`Stats::dropped_events`](crate::Stats::dropped_events). A
+/// [shutdown](crate::LockManager::shutdown) waits for the queued ones, within its grace: end a
+/// manager before the process exits.
 ///
-/// It may call anything, also what ends the manager. Its own calls cause events too: an observer that locks at every event never
-/// stops. It must not own the manager, or the manager never ends.
+/// It may call anything, also what ends the manager. Its own calls cause events too: an observer
+/// that locks at every event never stops. It must not own the manager, or the manager never ends.
 ///
-/// Events of one call and its hold come in order, with two exceptions: a lock passed on to a waiting thread can be
-/// [acquired](Event::Acquired) before its [release](Event::Released) event, and the end of a hold can come before an extension or a
-/// restored key of the moment before. A forked child gets no events.
+/// Events of one call and its hold come in order, with two exceptions: a lock passed on to a
+/// waiting thread can be [acquired](Event::Acquired) before its [release](Event::Released) event,
+/// and the end of a hold can come before an extension or a restored key of the moment before. A
+/// forked child gets no events.
 ///
 /// After a panic, which is caught and logged, it is not called again.
 pub trait Observer: Send + Sync {
@@ -47,10 +50,11 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
 /// An event of a manager: see [`Observer`].
 ///
-/// After one [`Began`](Event::Began) comes one [`Acquired`](Event::Acquired) or one [`NotAcquired`](Event::NotAcquired), and
-/// after that `Acquired` one of [`Released`](Event::Released) and [`Lost`](Event::Lost).
-/// A reentrant mutex taken again by its thread is one hold. A call refused at once, for its name, its ttl or a shutdown, causes
-/// no event. A call overtaken by a shutdown can report `Acquired` for a lock that is then released.
+/// After one [`Began`](Event::Began) comes one [`Acquired`](Event::Acquired) or one
+/// [`NotAcquired`](Event::NotAcquired), and after that `Acquired` one of
+/// [`Released`](Event::Released) and [`Lost`](Event::Lost). A reentrant mutex taken again by its
+/// thread is one hold. A call refused at once, for its name, its ttl or a shutdown, causes no
+/// event. A call overtaken by a shutdown can report `Acquired` for a lock that is then released.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -119,12 +123,12 @@ pub enum Event {
         lock: ObservedLock,
         /// From the first byte sent to the decision.
         took: Duration,
-        /// Lease left before the extension: about two thirds of the ttl normally, zero when the lock is lost. The earliest
-        /// warning.
+        /// Lease left before the extension: about two thirds of the ttl normally, zero when the
+        /// lock is lost. The earliest warning.
         left: Duration,
     },
-    /// No majority confirmed an extension within the response timeout. While the lease lasts, late answers count and the other
-    /// nodes are tried again.
+    /// No majority confirmed an extension within the response timeout. While the lease lasts, late
+    /// answers count and the other nodes are tried again.
     #[non_exhaustive]
     NotExtended {
         /// Which.
@@ -256,6 +260,7 @@ pub struct HeldLock {
     pub age: Duration,
     /// Lease left unless the lock is extended.
     pub left: Duration,
-    /// Nodes with a vote that have not confirmed it since the last extension was sent. The next one sets a lost key again.
+    /// Nodes with a vote that have not confirmed it since the last extension was sent. The next one
+    /// sets a lost key again.
     pub missing_on: Vec<NodeId>,
 }

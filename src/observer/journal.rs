@@ -1,7 +1,8 @@
 //! The account of what happens: counters, log lines and events.
 //!
-//! Every thread counts at once. Lines and events go to the thread `quorlock-events` in the order in which they happened. That
-//! thread alone calls the logger and the observer: a slow, blocking or panicking one costs lines and events, and nothing else.
+//! Every thread counts at once. Lines and events go to the thread `quorlock-events` in the order in
+//! which they happened. That thread alone calls the logger and the observer: a slow, blocking or
+//! panicking one costs lines and events, and nothing else.
 
 use std::fmt;
 use std::io;
@@ -98,7 +99,8 @@ impl Journal {
         }
     }
 
-    /// Ends the thread behind the queued lines and events, and returns it for a join. Later ones are dropped.
+    /// Ends the thread behind the queued lines and events, and returns it for a join. Later ones
+    /// are dropped.
     pub(crate) fn close(&self) -> Option<OwnThread> {
         self.queue.close()
     }

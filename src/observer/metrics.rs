@@ -22,14 +22,14 @@ const LOSSES: [LostReason; 5] = [
     LostReason::LeaseOver,
 ];
 
-/// Feeds the [`metrics`](https://docs.rs/metrics) facade, from which exporters for Prometheus, OpenTelemetry and others take
-/// it. With the feature `metrics`.
+/// Feeds the [`metrics`](https://docs.rs/metrics) facade, from which exporters for Prometheus,
+/// OpenTelemetry and others take it. With the feature `metrics`.
 ///
-/// [`guide::metrics`](crate::guide::metrics) lists the metrics. No name of a lock becomes a label: give related
-/// locks a [`class`](crate::Mutex::class).
+/// [`guide::metrics`](crate::guide::metrics) lists the metrics. No name of a lock becomes a label:
+/// give related locks a [`class`](crate::Mutex::class).
 ///
-/// Install the recorder before you create this: earlier values are not recorded. Two managers of one process add up, except
-/// for nodes: `n0` of one and of the other are the same series.
+/// Install the recorder before you create this: earlier values are not recorded. Two managers of
+/// one process add up, except for nodes: `n0` of one and of the other are the same series.
 ///
 /// # Examples
 ///
@@ -148,7 +148,8 @@ impl Observer for MetricsObserver {
                 call_ended(lock, *waited, "acquired");
                 gauge!("quorlock_ttl_seconds", "class" => class(lock)).set(*ttl);
                 gauge!("quorlock_held", "class" => class(lock)).increment(1.0);
-                // Creates the series before the first loss: for Prometheus, a series that begins with 1 has never grown.
+                // Creates the series before the first loss: for Prometheus, a series that begins
+                // with 1 has never grown.
                 LOSSES.iter().for_each(|it| lost(lock, *it).increment(0));
             }
             Event::NotAcquired {

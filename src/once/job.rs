@@ -33,7 +33,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A job that runs once per period in the whole fleet, or work that is done once.
 ///
-/// A cheap description, made by [`LockManager::once`](crate::LockManager::once). Choose what makes two runs the same one:
+/// A cheap description, made by [`LockManager::once`](crate::LockManager::once). Choose what makes
+/// two runs the same one:
 ///
 /// | method | once per |
 /// | --- | --- |
@@ -63,8 +64,8 @@ pub enum Once<T> {
     Ran(T),
     /// It has run in this period, or in a later one. The closure was not called.
     Done(RunRecord),
-    /// Somebody holds the lock of the job, and is probably running it: the label of the holder, if it has one. The closure
-    /// was not called.
+    /// Somebody holds the lock of the job, and is probably running it: the label of the holder, if
+    /// it has one. The closure was not called.
     Running(Option<Arc<str>>),
 }
 
@@ -79,15 +80,17 @@ pub enum WhenUnsure {
 
 /// Why a job did not run, or ran and is not recorded. `T` and `E`: value and error of the closure.
 ///
-/// The closure was called with [`Failed`](OnceError::Failed) and [`NotRecorded`](OnceError::NotRecorded) only.
+/// The closure was called with [`Failed`](OnceError::Failed) and
+/// [`NotRecorded`](OnceError::NotRecorded) only.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum OnceError<T, E> {
     /// The lock was not acquired, or the description cannot be used.
     #[error(transparent)]
     NotAcquired(#[from] AcquireError),
-    /// Too many nodes have lost their data since the period began: one that is gone may have had the record of a run. Only
-    /// with [`at_most_once`](crate::once::Job::at_most_once) or [`WhenUnsure::Refuse`](crate::once::WhenUnsure::Refuse).
+    /// Too many nodes have lost their data since the period began: one that is gone may have had
+    /// the record of a run. Only with [`at_most_once`](crate::once::Job::at_most_once) or
+    /// [`WhenUnsure::Refuse`](crate::once::WhenUnsure::Refuse).
     #[error(
         "may have run: no majority has kept its data since the period began: {}",
         Rows(nodes)
@@ -96,17 +99,20 @@ pub enum OnceError<T, E> {
         /// What each node answered.
         nodes: Vec<NodeReport>,
     },
-    /// An [`at_most_once`](crate::once::Job::at_most_once) run has begun and was broken off. Look what it has done; then run
-    /// the job with [`again`](crate::once::Job::again), or leave it.
+    /// An [`at_most_once`](crate::once::Job::at_most_once) run has begun and was broken off. Look
+    /// what it has done; then run the job with [`again`](crate::once::Job::again), or leave it.
     #[error("a run was broken off: {0}; look what it has done, then run it again or leave it")]
     Abandoned(RunRecord),
-    /// The last run had another kind of period. Use another name, or the same period in all programs.
+    /// The last run had another kind of period. Use another name, or the same period in all
+    /// programs.
     #[error("another program has another period: {0}; use another name")]
     OtherPeriod(RunRecord),
-    /// The closure returned this error. It is recorded with [`failures_count`](crate::once::Job::failures_count) only.
+    /// The closure returned this error. It is recorded with
+    /// [`failures_count`](crate::once::Job::failures_count) only.
     #[error("{0}")]
     Failed(E),
-    /// The closure succeeded, and no majority has its record before the end of the lock: it may run again in this period.
+    /// The closure succeeded, and no majority has its record before the end of the lock: it may run
+    /// again in this period.
     #[error(
         "it ran, and no majority has recorded it: {}; it may run again",
         Rows(nodes)
@@ -144,15 +150,16 @@ impl Run {
         self.fencing_token()
     }
 
-    /// The number of the period: its begin since 1970 and [`at`](Job::at), divided by its length. Of a
-    /// [`fire_time`](Job::fire_time) its milliseconds since 1970; 0 for [`keep`](Job::keep). Does not block.
+    /// The number of the period: its begin since 1970 and [`at`](Job::at), divided by its length.
+    /// Of a [`fire_time`](Job::fire_time) its milliseconds since 1970; 0 for [`keep`](Job::keep).
+    /// Does not block.
     #[must_use]
     pub fn period(&self) -> u64 {
         self.due.period
     }
 
-    /// Sets the text that later callers find in the [record](RunRecord::note): up to 256 characters in one line; more is cut.
-    /// Control characters become blanks. Does not block.
+    /// Sets the text that later callers find in the [record](RunRecord::note): up to 256 characters
+    /// in one line; more is cut. Control characters become blanks. Does not block.
     pub fn note(&self, text: impl AsRef<str>) {
         *self.note.lock() = note(text.as_ref());
     }
@@ -178,7 +185,8 @@ impl LockManager {
     /// Describes a job that runs once per period in the whole fleet, or work that is done once: see
     /// [`guide::once`](crate::guide::once). Does not block; contacts no node.
     ///
-    /// Names are those of [mutexes](LockManager::mutex), and the job holds the mutex of its name while it runs.
+    /// Names are those of [mutexes](LockManager::mutex), and the job holds the mutex of its name
+    /// while it runs.
     ///
     /// # Examples
     ///
@@ -233,36 +241,40 @@ macro_rules! options {
 }
 
 options! {
-    /// Once per period of this length. Periods are counted from 1970 in UTC, by the median of the nodes' clocks.
+    /// Once per period of this length. Periods are counted from 1970 in UTC, by the median of the
+    /// nodes' clocks.
     ///
-    /// A call up to a quarter of the period early, or half an hour if that is less, belongs to the next period: the clock
-    /// of an instance may be ahead. At least 1 s.
+    /// A call up to a quarter of the period early, or half an hour if that is less, belongs to the
+    /// next period: the clock of an instance may be ahead. At least 1 s.
     ///
-    /// A name keeps its length: with another one the call is an [`OnceError::OtherPeriod`], until the last record has
-    /// expired after two periods.
+    /// A name keeps its length: with another one the call is an [`OnceError::OtherPeriod`], until
+    /// the last record has expired after two periods.
     every(length: Duration) plan = Plan::Every(length);
 
-    /// Offset of the periods of [`every`](Job::every): the time of a daily job, in UTC. Below the length.
+    /// Offset of the periods of [`every`](Job::every): the time of a daily job, in UTC. Below the
+    /// length.
     ///
-    /// Set it, even if the job is called at that time only: a period should begin just before its job. Servers that were
-    /// restarted after its begin do not know what they have lost.
+    /// Set it, even if the job is called at that time only: a period should begin just before its
+    /// job. Servers that were restarted after its begin do not know what they have lost.
     ///
     /// Default: 0.
     at(offset: Duration) at = offset;
 
-    /// Once per time of a scheduler, which all instances compute alike: for time zones and months. To the millisecond.
-    /// Records live for a day; a call for an earlier time than that of the last record finds it done.
+    /// Once per time of a scheduler, which all instances compute alike: for time zones and months.
+    /// To the millisecond. Records live for a day; a call for an earlier time than that of the last
+    /// record finds it done.
     fire_time(time: SystemTime) plan = Plan::FireTime(time);
 
     /// Once per name, for `life` after a run: an idempotency key. At least 1 s.
     keep(life: Duration) plan = Plan::Keep(life);
 
-    /// When the order was made, for [`keep`](Job::keep): nobody ran it earlier. Without it servers must have kept their data
-    /// for the whole `life` to be [sure](WhenUnsure). If it is longer ago than `life`, nobody is sure.
+    /// When the order was made, for [`keep`](Job::keep): nobody ran it earlier. Without it servers
+    /// must have kept their data for the whole `life` to be [sure](WhenUnsure). If it is longer ago
+    /// than `life`, nobody is sure.
     made_at(time: SystemTime) made_at = Some(time);
 
-    /// Whether to wait, without a limit, while another caller runs the job. Then the call returns [`Once::Done`], or runs it if
-    /// that one has failed.
+    /// Whether to wait, without a limit, while another caller runs the job. Then the call returns
+    /// [`Once::Done`], or runs it if that one has failed.
     ///
     /// Default: false.
     wait(wait: bool) wait = Duration::MAX.saturating_mul(wait.into());
@@ -270,11 +282,12 @@ options! {
     /// Waits for at most `timeout` while another caller runs the job. See [`wait`](Job::wait).
     wait_for(timeout: Duration) wait = timeout;
 
-    /// Never runs it twice in a period. A majority has recorded the begin before the closure is called; a run that was broken
-    /// off is [`OnceError::Abandoned`] for later callers, also one whose closure has returned an error. A person decides.
+    /// Never runs it twice in a period. A majority has recorded the begin before the closure is
+    /// called; a run that was broken off is [`OnceError::Abandoned`] for later callers, also one
+    /// whose closure has returned an error. A person decides.
     ///
-    /// Costs one round trip. If no majority records the begin, the call is [`AcquireError::NoQuorum`], and later ones may be
-    /// [`OnceError::Abandoned`].
+    /// Costs one round trip. If no majority records the begin, the call is
+    /// [`AcquireError::NoQuorum`], and later ones may be [`OnceError::Abandoned`].
     at_most_once() at_most_once = true, when_unsure = WhenUnsure::Refuse;
 
     /// Runs the job although an earlier run was broken off: see [`OnceError::Abandoned`].
@@ -282,15 +295,17 @@ options! {
     /// Default: false.
     again(again: bool) again = again;
 
-    /// Whether an error of the closure is recorded like a success, as [failed](RunState::Failed). A panic is not.
+    /// Whether an error of the closure is recorded like a success, as [failed](RunState::Failed). A
+    /// panic is not.
     ///
     /// Default: false: the next caller runs the job.
     failures_count(count: bool) failures_count = count;
 
-    /// What to do if no majority of nodes has kept its data since before the period, so that nobody can know whether the job
-    /// has run.
+    /// What to do if no majority of nodes has kept its data since before the period, so that nobody
+    /// can know whether the job has run.
     ///
-    /// Default: [`WhenUnsure::Run`]. [`at_most_once`](Job::at_most_once) sets [`WhenUnsure::Refuse`].
+    /// Default: [`WhenUnsure::Run`]. [`at_most_once`](Job::at_most_once) sets
+    /// [`WhenUnsure::Refuse`].
     when_unsure(when_unsure: WhenUnsure) when_unsure = when_unsure;
 }
 
@@ -301,7 +316,8 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// As for [`Mutex::inspect`](crate::Mutex::inspect); and [`AcquireError::NoQuorum`] if no majority answered.
+    /// As for [`Mutex::inspect`](crate::Mutex::inspect); and [`AcquireError::NoQuorum`] if no
+    /// majority answered.
     pub fn last_run(&self) -> Result<Option<RunRecord>, AcquireError> {
         self.inner.check()?;
         Ok(latest(&self.look(None)?.answers))
@@ -309,17 +325,19 @@ impl Job {
 
     /// Calls `work` if the job has not run in this period, and records its success.
     ///
-    /// If the job is done, the call blocks for one round trip and takes no lock. Otherwise it takes the lock as
-    /// [`try_lock`](crate::Mutex::try_lock) does, or waits for it ([`wait`](Job::wait)), and blocks for three more round trips
-    /// and for the time of `work`. Contenders that split the nodes delay it for one ttl at most. The lock is extended while
-    /// `work` runs. It can be lost all the same, and the next caller runs the job, too: pass the [token](Run::token) to the
-    /// storage, and [check](crate::Hold::check) between steps.
+    /// If the job is done, the call blocks for one round trip and takes no lock. Otherwise it takes
+    /// the lock as [`try_lock`](crate::Mutex::try_lock) does, or waits for it
+    /// ([`wait`](Job::wait)), and blocks for three more round trips and for the time of `work`.
+    /// Contenders that split the nodes delay it for one ttl at most. The lock is extended while
+    /// `work` runs. It can be lost all the same, and the next caller runs the job, too: pass the
+    /// [token](Run::token) to the storage, and [check](crate::Hold::check) between steps.
     ///
     /// If `work` returns an error or panics, nothing is recorded, and the next caller runs the job.
     ///
     /// # Errors
     ///
-    /// [`OnceError`] has a row for each. A value of `work` without a record is in [`OnceError::NotRecorded`].
+    /// [`OnceError`] has a row for each. A value of `work` without a record is in
+    /// [`OnceError::NotRecorded`].
     ///
     /// # Examples
     ///
@@ -446,7 +464,8 @@ impl Job {
         if let Verdict::Done(record) = &verdict {
             let text = record.text();
             if jobs(&answers).any(|it| it.text != text) {
-                // A record outlives its nodes, one after another. It is true, so it can only keep others from a run.
+                // A record outlives its nodes, one after another. It is true, so it can only keep
+                // others from a run.
                 let age = time.saturating_sub(since_1970(record.at));
                 let life = due.life.saturating_sub(age);
                 let _ = self.ask(commands.record(None, &text, life));
@@ -473,8 +492,9 @@ impl Job {
         self.fanout().report(answers.into_iter().map(row).collect())
     }
 
-    /// The guard; or the label of the holder. A refused call alone does not show that there is one: contenders may have split
-    /// the nodes, and would all leave the job to another. Then they wait for their turn.
+    /// The guard; or the label of the holder. A refused call alone does not show that there is one:
+    /// contenders may have split the nodes, and would all leave the job to another. Then they wait
+    /// for their turn.
     fn take(&self) -> Result<Result<LockGuard, Option<Arc<str>>>, AcquireError> {
         let (began, mut wait) = (time::tick(), self.wait);
         loop {
@@ -504,8 +524,9 @@ impl Job {
             let answers = self.ask(command)?;
             let has = |it: &&NodeReply| **it == Ok(Answer::Noted(true));
             let is_recorded = quorum(answers.len()) <= answers.iter().filter(has).count();
-            // RACE: T1, this call, is paused, and its lock ends; T2 runs the job; a late grant of T1 comes in where T2 has
-            // released. Therefore only a record within the lease counts: until then T2 has no lock.
+            // RACE: T1, this call, is paused, and its lock ends; T2 runs the job; a late grant of
+            // T1 comes in where T2 has released. Therefore only a record within the lease counts:
+            // until then T2 has no lock.
             if run.check().is_err() {
                 return Err(self.no_quorum(answers, began));
             }

@@ -2,10 +2,11 @@
 //!
 //! *It has run*: one node is enough. A record is written after the success, so it is always true.
 //!
-//! *It has not run*: a majority of the nodes must show nothing, each of which (a) has our key on it and (b) has kept its
-//! data since before the period began. An earlier run has its record confirmed by a majority, so the two majorities share a
-//! node Y. Y has stored the record in this period and, by (b), has it still. Y stored the record while the key of the earlier run
-//! was there; by (a) our key was there when Y was asked; so Y stored the record before it was asked, and shows it. The
+//! *It has not run*: a majority of the nodes must show nothing, each of which (a) has our key on it
+//! and (b) has kept its data since before the period began. An earlier run has its record confirmed
+//! by a majority, so the two majorities share a node Y. Y has stored the record in this period and,
+//! by (b), has it still. Y stored the record while the key of the earlier run was there; by (a) our
+//! key was there when Y was asked; so Y stored the record before it was asked, and shows it. The
 //! model `src/tests/model/once` leaves out each of the rules and finds two runs.
 
 use std::fmt;
@@ -37,7 +38,8 @@ pub(crate) enum Plan {
 /// One run, as seen at one time. Times are microseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
-    /// Periods of different kinds are not compared: the length in milliseconds, or 0 for a fire time, or 1 for none.
+    /// Periods of different kinds are not compared: the length in milliseconds, or 0 for a fire
+    /// time, or 1 for none.
     pub(crate) kind: u64,
     pub(crate) period: u64,
     /// No run of this period is recorded earlier.
@@ -133,7 +135,8 @@ const NOTE_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum RunState {
-    /// It has begun: an [`at_most_once`](crate::once::Job::at_most_once) run that is under way or was broken off.
+    /// It has begun: an [`at_most_once`](crate::once::Job::at_most_once) run that is under way or
+    /// was broken off.
     Begun,
     /// It has failed, and counts: see [`failures_count`](crate::once::Job::failures_count).
     Failed,
@@ -164,7 +167,8 @@ pub struct RunRecord {
     pub at: SystemTime,
     /// See [`Due::kind`](Due::kind).
     pub(crate) kind: u64,
-    /// The program: `host/process` and perhaps a [label](crate::Builder::owner_label); empty for a manager without a label.
+    /// The program: `host/process` and perhaps a [label](crate::Builder::owner_label); empty for a
+    /// manager without a label.
     pub by: String,
     /// The text of [`Run::note`](crate::once::Run::note); empty without one.
     pub note: String,
@@ -246,8 +250,8 @@ pub(crate) enum Verdict {
     Unsure,
 }
 
-/// Judges the answers of all nodes to a look with the lock. Without the lock it is [`Verdict::Unsure`] at best. `again`: a
-/// begun run is to be repeated.
+/// Judges the answers of all nodes to a look with the lock. Without the lock it is
+/// [`Verdict::Unsure`] at best. `again`: a begun run is to be repeated.
 pub(crate) fn judge(due: &Due, answers: &[NodeReply], again: bool) -> Verdict {
     if let Some(other) = records(answers).find(|it| it.kind != due.kind) {
         return Verdict::OtherPeriod(other);
@@ -286,8 +290,8 @@ pub(crate) fn latest(answers: &[NodeReply]) -> Option<RunRecord> {
     records(answers).max_by_key(|it| it.at)
 }
 
-/// The median of the nodes' clocks; of an even number with ours, so that no single clock decides. `None` from too few
-/// nodes, whose clocks may all be wrong.
+/// The median of the nodes' clocks; of an even number with ours, so that no single clock decides.
+/// `None` from too few nodes, whose clocks may all be wrong.
 pub(crate) fn median(answers: &[NodeReply], own: u64) -> Option<u64> {
     let mut times: Vec<_> = jobs(answers).map(|it| it.time).collect();
     if times.len() < quorum(answers.len()) {

@@ -69,7 +69,8 @@ impl Availability {
         matches!(self.health, Health::Up)
     }
 
-    /// Reason to refuse a command now, if any: the server is down, or silent for longer than `patience`.
+    /// Reason to refuse a command now, if any: the server is down, or silent for longer than
+    /// `patience`.
     pub(crate) fn refusal(&self, patience: Duration, now: Tick) -> Option<NodeFailure> {
         let is_stalled = self.is_stalled && (patience.is_zero() || self.is_late(patience, now));
         self.health
@@ -83,8 +84,9 @@ impl Availability {
             .is_some_and(|oldest| timeout < now.saturating_duration_since(oldest))
     }
 
-    /// Whether commands are sent or refused now. Otherwise they wait, for a connection, or for an answer after which
-    /// they are written together. A slow server gets them nevertheless, because it must get releases.
+    /// Whether commands are sent or refused now. Otherwise they wait, for a connection, or for an
+    /// answer after which they are written together. A slow server gets them nevertheless, because
+    /// it must get releases.
     pub(crate) fn takes_commands(&self, now: Tick) -> bool {
         match self.health {
             Health::Up => !self.is_bundling || self.is_late(BUNDLE_MAX, now),
@@ -92,7 +94,8 @@ impl Availability {
         }
     }
 
-    /// Time until the server's grants count for commands sent at `asked`, and why. `length`: of a quarantine.
+    /// Time until the server's grants count for commands sent at `asked`, and why. `length`: of a
+    /// quarantine.
     pub(crate) fn quarantine(
         &self,
         length: Option<Duration>,

@@ -9,10 +9,11 @@ use crate::wire::{Command, Kind};
 
 /// Handler of the answer to a command.
 pub(crate) trait ReplyHandler: Send + Sync {
-    /// Takes the answer of `node`. `reached` is false only if no byte of the command can have reached the node.
+    /// Takes the answer of `node`. `reached` is false only if no byte of the command can have
+    /// reached the node.
     ///
-    /// Called at most once per node, on a worker's thread or on the sender's own. Must not block. False for an answer
-    /// too late to count.
+    /// Called at most once per node, on a worker's thread or on the sender's own. Must not block.
+    /// False for an answer too late to count.
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool;
 
     /// Whether an answer still matters.
@@ -76,15 +77,17 @@ impl PendingCommand {
         self.command.kind == Kind::Release && self.keep_until.is_some_and(|it| now < it)
     }
 
-    /// Whether a command that did not run must not be sent again, because its release may be under way. The command of
-    /// a lock won without it is sent: the lock should be on this server too. `releases`: number of releases so far.
+    /// Whether a command that did not run must not be sent again, because its release may be under
+    /// way. The command of a lock won without it is sent: the lock should be on this server too.
+    /// `releases`: number of releases so far.
     ///
-    /// RACE: T1 closes a round and then gives the releases; T2 comes here. The round is still open, or no release came
-    /// since the command was sent. Therefore the releases are in the channel or not given yet, and run after the
-    /// command of T2.
+    /// RACE: T1 closes a round and then gives the releases; T2 comes here. The round is still open,
+    /// or no release came since the command was sent. Therefore the releases are in the channel or
+    /// not given yet, and run after the command of T2.
     ///
-    /// Not handled: the release of all slots of a semaphore but one, after a won round, does not count. A permit's
-    /// command sent behind it can take another slot on this server, which is given back with the permit or expires.
+    /// Not handled: the release of all slots of a semaphore but one, after a won round, does not
+    /// count. A permit's command sent behind it can take another slot on this server, which is
+    /// given back with the permit or expires.
     pub(super) fn is_overtaken(&self, releases: u64) -> bool {
         // Releases and syncs are always sent.
         self.releases != releases

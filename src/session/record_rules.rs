@@ -19,7 +19,8 @@ pub(crate) struct RecordRules {
     servers: u64,
     /// Whether a server with a finding that can cost a lock is refused.
     strict: bool,
-    /// Largest `max_ttl` in any record, in milliseconds. It only grows: a server that has lost it gets it back.
+    /// Largest `max_ttl` in any record, in milliseconds. It only grows: a server that has lost it
+    /// gets it back.
     pub(crate) max_ttl: u64,
     /// Whether a lock was asked for. Until then servers are only looked at.
     pub(crate) is_used: bool,
@@ -62,8 +63,8 @@ impl RecordRules {
         })
     }
 
-    /// Reason to refuse a server with this record: only one of server and manager has a quarantine, or that of the
-    /// server is too short for the manager's locks.
+    /// Reason to refuse a server with this record: only one of server and manager has a quarantine,
+    /// or that of the server is too short for the manager's locks.
     pub(crate) fn record_mismatch(&self, shown: &RecordReply) -> Option<NodeFailure> {
         let on_server = shown.record != Record::Off;
         if on_server != self.own.is_some() {

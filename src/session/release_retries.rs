@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::session::pending_command::PendingCommand;
 use crate::time::Tick;
 
-/// Largest number of kept releases per server. A server can refuse every release and break every connection, and each
-/// release is worth sending as long as its key may exist.
+/// Largest number of kept releases per server. A server can refuse every release and break every
+/// connection, and each release is worth sending as long as its key may exist.
 const RELEASES_MAX: usize = 16 * 1024;
 
 /// Pause before refused releases are sent again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Number of releases sent after each pause until the server takes one: all of them, ten times a second, would be more
-/// than its other commands.
+/// Number of releases sent after each pause until the server takes one: all of them, ten times a
+/// second, would be more than its other commands.
 const PROBES: usize = 16;
 
 /// Releases in the order of their next send: those of a lost connection and refused ones.
@@ -43,11 +43,11 @@ impl Default for ReleaseRetries {
 }
 
 impl ReleaseRetries {
-    /// Keeps a release, unless its key has expired. A full queue drops the oldest one: its key is the next to expire.
-    /// True if the drop is to be logged.
+    /// Keeps a release, unless its key has expired. A full queue drops the oldest one: its key is
+    /// the next to expire. True if the drop is to be logged.
     ///
-    /// Expired ones in front make room, with one check each. A check of all of them costs more than all other work of
-    /// the reading thread once a server refuses every release.
+    /// Expired ones in front make room, with one check each. A check of all of them costs more than
+    /// all other work of the reading thread once a server refuses every release.
     pub(crate) fn keep(&mut self, release: PendingCommand, now: Tick) -> bool {
         if !release.is_worth_keeping(now) {
             return false;

@@ -1,4 +1,5 @@
-//! Work for a thread of its own: calls of the user's logger, observer and callbacks, which may take any time.
+//! Work for a thread of its own: calls of the user's logger, observer and callbacks, which may take
+//! any time.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +9,8 @@ use crate::sys::system::OwnThread;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A thread that runs one piece of work after another, in order. No other thread waits for the work.
+/// A thread that runs one piece of work after another, in order. No other thread waits for the
+/// work.
 pub(crate) struct BackgroundQueue {
     /// None once closed: without its sender the thread ends behind the queued work.
     open: Mutex<Option<(Sender<Work>, OwnThread)>>,
@@ -28,7 +30,8 @@ impl BackgroundQueue {
         })
     }
 
-    /// Queues the work, unless `max` pieces wait already or the queue is closed: whether it is queued. Does not block.
+    /// Queues the work, unless `max` pieces wait already or the queue is closed: whether it is
+    /// queued. Does not block.
     pub(crate) fn run(&self, max: usize, work: impl FnOnce() + Send + 'static) -> bool {
         match &*self.open.lock() {
             Some((sender, _)) => sender.len() < max && sender.send(Box::new(work)).is_ok(),

@@ -1,10 +1,12 @@
-//! Stand-ins for what threads are made of, for runs under the checker: see `src/tests/schedules.rs`.
+//! Stand-ins for what threads are made of, for runs under the checker: see
+//! `src/tests/schedules.rs`.
 //!
-//! With `--cfg quorlock_shuttle` the unit tests are built on these: mutexes, channels, sockets and clocks of the
-//! `shuttle` checker, which runs one thread at a time and decides at each step which. A schedule in which something
-//! goes wrong is so found by trying many, and can be run again.
+//! With `--cfg quorlock_shuttle` the unit tests are built on these: mutexes, channels, sockets and
+//! clocks of the `shuttle` checker, which runs one thread at a time and decides at each step which.
+//! A schedule in which something goes wrong is so found by trying many, and can be run again.
 //!
-//! Memory is sequentially consistent here: what weaker orderings of atomics allow is not looked for.
+//! Memory is sequentially consistent here: what weaker orderings of atomics allow is not looked
+//! for.
 
 #![allow(
     clippy::unwrap_used,

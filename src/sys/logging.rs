@@ -14,7 +14,8 @@ pub(crate) struct SourceLocation {
 
 /// Calls the logger. Only for the thread that calls the user's code.
 pub(crate) fn write(level: Level, location: SourceLocation, text: &str) {
-    // A panicking logger loses its line, and not the lines behind it. The panic hook has reported it.
+    // A panicking logger loses its line, and not the lines behind it. The panic hook has reported
+    // it.
     let _ = catch_unwind(AssertUnwindSafe(|| {
         let logger = log::logger();
         let metadata = Metadata::builder().level(level).target("quorlock").build();
@@ -32,7 +33,8 @@ pub(crate) fn write(level: Level, location: SourceLocation, text: &str) {
     }));
 }
 
-/// Adds a line to a journal, if the largest enabled level includes it: the logger's own `enabled` is the user's code as well.
+/// Adds a line to a journal, if the largest enabled level includes it: the logger's own `enabled`
+/// is the user's code as well.
 macro_rules! write_line {
     ($journal:expr, $level:expr, $($text:tt)+) => {
         if $level <= ::log::STATIC_MAX_LEVEL && $level <= ::log::max_level() {

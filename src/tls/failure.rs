@@ -64,7 +64,8 @@ fn reason(err: &CertificateError) -> String {
     .to_owned()
 }
 
-/// Text of a rustls error, with names of variants as words: `BadEncoding` is `bad encoding`. Without their fields.
+/// Text of a rustls error, with names of variants as words: `BadEncoding` is `bad encoding`.
+/// Without their fields.
 pub(super) fn in_words(err: &impl fmt::Display) -> String {
     let mut words = String::new();
     for it in err.to_string().chars().take_while(|it| *it != '{') {

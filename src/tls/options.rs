@@ -3,19 +3,19 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// TLS options for nodes with a `rediss://` URL: trusted authorities and the client certificate. For
-/// [`Builder::tls`](crate::Builder::tls).
+/// TLS options for nodes with a `rediss://` URL: trusted authorities and the client certificate.
+/// For [`Builder::tls`](crate::Builder::tls).
 ///
-/// Needs the crate's feature `tls`. TLS 1.2 and 1.3, by `rustls` with `ring`; a provider installed by your program is
-/// not used. Verification cannot be switched off. Use [`server_name`](Tls::server_name) for a node with another name in
-/// its certificate. Pass a self-signed certificate to [`with_ca_file`](Tls::with_ca_file), if it is one of an
-/// authority.
+/// Needs the crate's feature `tls`. TLS 1.2 and 1.3, by `rustls` with `ring`; a provider installed
+/// by your program is not used. Verification cannot be switched off. Use
+/// [`server_name`](Tls::server_name) for a node with another name in its certificate. Pass a
+/// self-signed certificate to [`with_ca_file`](Tls::with_ca_file), if it is one of an authority.
 ///
 /// No early data (0-RTT) is sent, because it can be replayed.
 ///
-/// [`build`](crate::Builder::build) reads the files, and each new connection reads them again: renewed files apply from
-/// the next connection on. If the new files are unreadable or do not match, the earlier ones stay in use and the log
-/// warns.
+/// [`build`](crate::Builder::build) reads the files, and each new connection reads them again:
+/// renewed files apply from the next connection on. If the new files are unreadable or do not
+/// match, the earlier ones stay in use and the log warns.
 ///
 /// # Examples
 ///
@@ -68,27 +68,30 @@ impl Tls {
         }
     }
 
-    /// Trusts the system's certificate authorities: on Linux those of OpenSSL's folders, or of `SSL_CERT_FILE` and
-    /// `SSL_CERT_DIR`. [`build`](crate::Builder::build) reads them once.
+    /// Trusts the system's certificate authorities: on Linux those of OpenSSL's folders, or of
+    /// `SSL_CERT_FILE` and `SSL_CERT_DIR`. [`build`](crate::Builder::build) reads them once.
     ///
     /// The default for nodes with a `rediss://` URL.
     pub fn system_roots() -> Tls {
         Tls::trusting(Roots::System)
     }
 
-    /// Trusts the certificate authorities in this file and no others: one or more certificates, in the form PEM.
+    /// Trusts the certificate authorities in this file and no others: one or more certificates, in
+    /// the form PEM.
     #[doc(alias = "tls_ca_file")]
     pub fn with_ca_file(file: impl Into<PathBuf>) -> Tls {
         Tls::trusting(Roots::Given(Pem::File(file.into())))
     }
 
-    /// Trusts these certificate authorities and no others: one or more certificates, in the form PEM.
+    /// Trusts these certificate authorities and no others: one or more certificates, in the form
+    /// PEM.
     pub fn with_ca_pem(pem: impl Into<Vec<u8>>) -> Tls {
         Tls::trusting(Roots::Given(Pem::Bytes(pem.into())))
     }
 
-    /// Sets the client certificate for servers that require one (`tls-auth-clients`). `chain`: file of the certificate
-    /// and the chain to its authority, in PEM. `key`: file of its key, unencrypted, in PEM: PKCS#8, PKCS#1 or SEC1.
+    /// Sets the client certificate for servers that require one (`tls-auth-clients`). `chain`: file
+    /// of the certificate and the chain to its authority, in PEM. `key`: file of its key,
+    /// unencrypted, in PEM: PKCS#8, PKCS#1 or SEC1.
     ///
     /// Default: none.
     pub fn client_cert_files(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Tls {
@@ -96,8 +99,8 @@ impl Tls {
         self
     }
 
-    /// The same as [`client_cert_files`](Tls::client_cert_files), from memory. The key is never shown in `Debug` forms, errors
-    /// or logs.
+    /// The same as [`client_cert_files`](Tls::client_cert_files), from memory. The key is never
+    /// shown in `Debug` forms, errors or logs.
     ///
     /// Default: none.
     pub fn client_cert_pem(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Tls {
@@ -105,12 +108,13 @@ impl Tls {
         self
     }
 
-    /// Sets the name or IP address that the server's certificate must have. The name is also sent to the server (SNI);
-    /// an IP address is not. For nodes reached under another name: through a tunnel, or by an IP address. For different
-    /// names per node see [`Node::tls`](crate::Node::tls).
+    /// Sets the name or IP address that the server's certificate must have. The name is also sent
+    /// to the server (SNI); an IP address is not. For nodes reached under another name: through a
+    /// tunnel, or by an IP address. For different names per node see
+    /// [`Node::tls`](crate::Node::tls).
     ///
-    /// Default: the host of the node's address. For a primary named by Sentinels or a cluster, the named host:
-    /// see [`guide::redis_access`](crate::guide::redis_access#tls).
+    /// Default: the host of the node's address. For a primary named by Sentinels or a cluster, the
+    /// named host: see [`guide::redis_access`](crate::guide::redis_access#tls).
     pub fn server_name(mut self, name: impl Into<String>) -> Tls {
         self.server_name = Some(name.into());
         self

@@ -13,8 +13,8 @@ use crate::sys::Socket;
 use crate::tls::failure;
 use crate::tls::stream::Stream;
 
-/// See the module. The end is an error, and an error of TLS contains a [`TlsFailure`]. At most 64 KiB, the buffer of
-/// `rustls`, count as written before the system takes them.
+/// See the module. The end is an error, and an error of TLS contains a [`TlsFailure`]. At most 64
+/// KiB, the buffer of `rustls`, count as written before the system takes them.
 pub(super) struct Session<S: Read + Write> {
     tls: StreamOwned<ClientConnection, S>,
     /// Expected name in the certificate.
@@ -65,8 +65,8 @@ impl<S: Read + Write> Read for Session<S> {
     }
 }
 
-/// Not by [`StreamOwned`]: without room to write it reads, and only the worker may read. During the handshake nothing is
-/// taken.
+/// Not by [`StreamOwned`]: without room to write it reads, and only the worker may read. During the
+/// handshake nothing is taken.
 impl<S: Read + Write> Write for Session<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.flush()?;

@@ -50,8 +50,8 @@ impl RefUnwindSafe for Setup {}
 pub(crate) struct SystemRoots(Option<Arc<RootCertStore>>);
 
 impl Setup {
-    /// For a server at `host`, if known. Blocks while it reads files. The error names unusable files. `system` is
-    /// shared between the nodes of a manager.
+    /// For a server at `host`, if known. Blocks while it reads files. The error names unusable
+    /// files. `system` is shared between the nodes of a manager.
     pub(crate) fn new(
         tls: &Tls,
         host: Option<&str>,
@@ -102,7 +102,8 @@ impl Setup {
         self.loaded.lock().warning.take()
     }
 
-    /// With the present files, or with the earlier ones if the present ones are unusable: they may be half written.
+    /// With the present files, or with the earlier ones if the present ones are unusable: they may
+    /// be half written.
     fn config(&self) -> Arc<ClientConfig> {
         let mut loaded = self.loaded.lock();
         let mut refused = None;

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 
 use crate::sys::Socket;
 
-/// See the module. It does not block: nothing to read is [`WouldBlock`](std::io::ErrorKind::WouldBlock), and so is no
-/// room to write.
+/// See the module. It does not block: nothing to read is
+/// [`WouldBlock`](std::io::ErrorKind::WouldBlock), and so is no room to write.
 pub(crate) trait Stream: Read + Write + Send {
     fn socket(&mut self) -> &mut Socket;
 

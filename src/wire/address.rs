@@ -185,7 +185,8 @@ const INSECURE: &str =
 const NO_PASSWORD: &str =
     "a user without a password: write redis://user:password@host, or give both outside the URL";
 
-/// The zone of a link-local address, `%25eth0` in `[fe80::1%25eth0]`. People write one percent sign.
+/// The zone of a link-local address, `%25eth0` in `[fe80::1%25eth0]`. People write one percent
+/// sign.
 fn zone_in(url: &str) -> &str {
     let place = url.rsplit_once("@[").or_else(|| url.split_once("://["));
     let address = place.and_then(|(_, place)| place.split_once(']'));

@@ -4,7 +4,8 @@ use crate::ids::{RecordVersion, wide};
 use crate::wire::keys::{RECORD, in_slot_of};
 use crate::wire::script::{Kind, Script};
 
-/// One command, packed once for all nodes of a round. Each connection changes its parts in the copy.
+/// One command, packed once for all nodes of a round. Each connection changes its parts in the
+/// copy.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct Command {
     /// Form of its answer.
@@ -17,12 +18,13 @@ pub(crate) struct Command {
     parts: usize,
     /// Place of the record's key in the text.
     record_at: Option<usize>,
-    /// Place of the version in the text, if its script compares that with the version of the server's record.
+    /// Place of the version in the text, if its script compares that with the version of the
+    /// server's record.
     version_at: Option<usize>,
     /// Whether it releases all slots of a semaphore but that of a hold.
     pub(crate) keeps_a_slot: bool,
-    /// Whether the client may be in a waiting list after it: it should be subscribed to releases before. The last
-    /// argument ends with [`Command::IS_NOTIFIED`].
+    /// Whether the client may be in a waiting list after it: it should be subscribed to releases
+    /// before. The last argument ends with [`Command::IS_NOTIFIED`].
     pub(crate) waits: bool,
 }
 

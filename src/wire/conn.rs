@@ -1,13 +1,16 @@
-//! One connection as data: commands into bytes, bytes into answers. It has no socket, no thread, no clock and no log.
+//! One connection as data: commands into bytes, bytes into answers. It has no socket, no thread, no
+//! clock and no log.
 //!
 //! It begins with the [login](crate::wire::log_in), which exchanges bytes without commands.
 //!
-//! Four kinds of methods: its state; `space`, `filled` and `wrote`, for moved bytes; new commands; and `poll_write` and
-//! `poll_event`, for the next output and event. An error of `poll_event` ends it.
+//! Four kinds of methods: its state; `space`, `filled` and `wrote`, for moved bytes; new commands;
+//! and `poll_write` and `poll_event`, for the next output and event. An error of `poll_event` ends
+//! it.
 //!
-//! Two rules hold for any input, however cut: an answer belongs to the oldest command without one, and commands are
-//! sent in order. An impossible answer for its command ends the connection, because later answers may belong to other
-//! commands. So does the answer of a replica or of a server that loads its data.
+//! Two rules hold for any input, however cut: an answer belongs to the oldest command without one,
+//! and commands are sent in order. An impossible answer for its command ends the connection,
+//! because later answers may belong to other commands. So does the answer of a replica or of a
+//! server that loads its data.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -71,8 +74,8 @@ pub(crate) enum ConnEvent<T> {
     Answer { tag: T, asked: Now, reply: Reply },
     /// The server has run nothing, without the script: see [`Conn::put`].
     UnknownScript { tag: T, asked: Now },
-    /// The server has run nothing, because its record has another version: the command may be given again. `is_known`:
-    /// a sync has shown that version; otherwise sync first.
+    /// The server has run nothing, because its record has another version: the command may be given
+    /// again. `is_known`: a sync has shown that version; otherwise sync first.
     Changed { tag: T, asked: Now, is_known: bool },
     /// A hand-over to a call of this client.
     HandedOver(HandedOver),
@@ -201,7 +204,8 @@ impl<T: AsRef<Command>> Conn<T> {
             self.unsent.clear();
             self.unsent_from = 0;
         } else if self.unsent.len() / 2 < self.unsent_from {
-            // With a steady backlog the buffer is never empty. Not each time, because it moves the rest.
+            // With a steady backlog the buffer is never empty. Not each time, because it moves the
+            // rest.
             self.unsent.drain(..self.unsent_from);
             self.unsent_from = 0;
         }
@@ -255,11 +259,12 @@ impl<T: AsRef<Command>> Conn<T> {
         self.unsent.get(self.unsent_from..).unwrap_or_default()
     }
 
-    /// The next event. Answers come in the order of commands, so a late answer still belongs to its command.
+    /// The next event. Answers come in the order of commands, so a late answer still belongs to its
+    /// command.
     ///
-    /// TCP can deliver corrupted bytes, and a proxy can lose its place. From there on each answer may belong to another
-    /// command. So an impossible answer, or one without a command, is an error: neither its command nor later ones have
-    /// an answer.
+    /// TCP can deliver corrupted bytes, and a proxy can lose its place. From there on each answer
+    /// may belong to another command. So an impossible answer, or one without a command, is an
+    /// error: neither its command nor later ones have an answer.
     pub(crate) fn poll_event(&mut self) -> Result<Option<ConnEvent<T>>, NodeFailure> {
         loop {
             if let Some(reason) = self.over {
@@ -278,10 +283,11 @@ impl<T: AsRef<Command>> Conn<T> {
                     if first.is_some_and(|it| it.tag.as_ref().kind == Kind::Subscribe) => {}
                 Push::Message(None) => continue,
                 Push::Message(Some(notice)) => {
-                    // RACE: T1, the server, loses its data and is synced again; T2 has published before that. Therefore
-                    // a token of another version does not count.
+                    // RACE: T1, the server, loses its data and is synced again; T2 has published
+                    // before that. Therefore a token of another version does not count.
                     let is_same = notice.record_version == self.record_version;
-                    // A reader's hand-over relies on the order on the connection, which a cluster does not guarantee.
+                    // A reader's hand-over relies on the order on the connection, which a cluster
+                    // does not guarantee.
                     let is_ordered = self.tag.is_none() || !notice.reads;
                     let token = notice.token.filter(|_| is_same && is_ordered);
                     return Ok(Some(ConnEvent::HandedOver(HandedOver { token, ..notice })));
@@ -293,8 +299,8 @@ impl<T: AsRef<Command>> Conn<T> {
             let Some(first) = first else {
                 return Err(NodeFailure::protocol("an answer to nothing"));
             };
-            // An answered command does not limit further ones: a server that answers without reading could make this
-            // client keep any number of commands.
+            // An answered command does not limit further ones: a server that answers without
+            // reading could make this client keep any number of commands.
             if self.sent < first.end {
                 return Err(NodeFailure::protocol("an answer to what was not sent yet"));
             }

@@ -1,7 +1,8 @@
 //! The input buffer, and the length of the first reply in it, checked before its content.
 //!
-//! The `redis` crate's parser has no limit on lengths. This module checks the announced lengths first, so that a broken
-//! or hostile server cannot make us hold a gigabyte, count for ever or recurse until the stack ends.
+//! The `redis` crate's parser has no limit on lengths. This module checks the announced lengths
+//! first, so that a broken or hostile server cannot make us hold a gigabyte, count for ever or
+//! recurse until the stack ends.
 
 use std::ops::Range;
 
@@ -57,8 +58,8 @@ impl Inbox {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Takes the next complete reply; [`Inbox::get`] reads it. An error: the bytes are no Redis reply. Close the
-    /// connection.
+    /// Takes the next complete reply; [`Inbox::get`] reads it. An error: the bytes are no Redis
+    /// reply. Close the connection.
     pub(crate) fn take_reply(&mut self) -> Result<Option<Range<usize>>, String> {
         let Some(len) = reply_len(self.rest())? else {
             return Ok(None);
@@ -271,7 +272,8 @@ mod tests {
 
     #[test]
     fn g4_the_longest_and_deepest_of_real_replies_pass() {
-        // HELLO of a server with modules, one of them with arguments; ROLE of a master with replicas; INFO.
+        // HELLO of a server with modules, one of them with arguments; ROLE of a master with
+        // replicas; INFO.
         let module = "%4\r\n+name\r\n+a\r\n+ver\r\n:1\r\n+path\r\n+b\r\n+args\r\n*1\r\n+c\r\n";
         let hello = format!(
             "%7\r\n{}+modules\r\n*20\r\n{}",
@@ -348,7 +350,8 @@ mod tests {
         }
     }
 
-    /// Replies of every type, nested as deep as is allowed and a level more, with lengths that are true.
+    /// Replies of every type, nested as deep as is allowed and a level more, with lengths that are
+    /// true.
     fn reply() -> impl Strategy<Value = Vec<u8>> {
         let line = "[ -~]{0,12}";
         let bytes = prop::collection::vec(any::<u8>(), 0..20);

@@ -1,7 +1,8 @@
-//! The keys of a lock: its name with the prefix, and beside it `quorlock:KIND:NAME`, where NAME is the lock's key.
+//! The keys of a lock: its name with the prefix, and beside it `quorlock:KIND:NAME`, where NAME is
+//! the lock's key.
 //!
-//! KIND has no colon, so keys of different locks never collide. In a cluster the prefix of all locks has a hash tag,
-//! which is part of each NAME: all keys are in one slot.
+//! KIND has no colon, so keys of different locks never collide. In a cluster the prefix of all
+//! locks has a hash tag, which is part of each NAME: all keys are in one slot.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::slice;
@@ -29,7 +30,8 @@ pub(crate) fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     behind.get(..end).filter(|tag| !tag.is_empty())
 }
 
-/// Owner of a counter or a set of readers: the name of a lock, with the prefix; or of a semaphore, with a slot.
+/// Owner of a counter or a set of readers: the name of a lock, with the prefix; or of a semaphore,
+/// with a slot.
 pub(crate) fn owner_of(key: &[u8]) -> Option<(Vec<u8>, Option<u8>)> {
     let (kind, name) = kind_of(key)?;
     if matches!(kind, b"fence" | b"readers") {
@@ -95,7 +97,8 @@ impl LockKeys {
         keys_of(slice::from_ref(self), false)
     }
 
-    /// Keys of a slot of the semaphore `name`. It has no readers, and shares list and mark with all slots.
+    /// Keys of a slot of the semaphore `name`. It has no readers, and shares list and mark with all
+    /// slots.
     pub(super) fn of_slot(name: &[u8], slot: u8) -> LockKeys {
         let [lock, fence, readers] = ["slot", "slot-fence", "slot-readers"]
             .map(|kind| beside(&format!("{kind}-{slot}"), name));
@@ -110,8 +113,8 @@ impl LockKeys {
     }
 }
 
-/// All keys of these locks, in the order of the scripts: see `scripts/acquire.lua`. Slots share the list and the mark
-/// of the first.
+/// All keys of these locks, in the order of the scripts: see `scripts/acquire.lua`. Slots share the
+/// list and the mark of the first.
 pub(super) fn keys_of(locks: &[LockKeys], are_slots: bool) -> Vec<&[u8]> {
     let lists = locks.len().min(if are_slots { 1 } else { usize::MAX });
     let mut keys: Vec<&[u8]> = Vec::with_capacity(locks.len().saturating_mul(5).saturating_add(1));
@@ -126,7 +129,8 @@ pub(super) fn keys_of(locks: &[LockKeys], are_slots: bool) -> Vec<&[u8]> {
     keys
 }
 
-/// Stands for several keys: in the queues of a manager, and in the notices of its calls. No lock has it.
+/// Stands for several keys: in the queues of a manager, and in the notices of its calls. No lock
+/// has it.
 pub(super) fn multi_key(kind: &str, names: &[&[u8]]) -> Arc<[u8]> {
     // Need not be the same in all versions: it is unique within one manager.
     let mut hasher = DefaultHasher::new();

@@ -1,8 +1,9 @@
 //! The commands of one lock, and those by which operators look at a lock, take it, or find it.
 //!
-//! The lock key is exactly the name, with the manager's prefix: so clients of the plain Redlock layout on the same
-//! nodes and this crate exclude each other. Further keys begin with `quorlock:` and the kind, *before* the name, so
-//! that no two names collide: a name with a suffix could be another name. See `wire::keys`.
+//! The lock key is exactly the name, with the manager's prefix: so clients of the plain Redlock
+//! layout on the same nodes and this crate exclude each other. Further keys begin with `quorlock:`
+//! and the kind, *before* the name, so that no two names collide: a name with a suffix could be
+//! another name. See `wire::keys`.
 
 use std::slice;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ pub(crate) use crate::wire::keys::KeyTtls;
 /// The commands of a lock kind, as data.
 #[derive(Clone, Debug)]
 pub(crate) struct LockCommands {
-    /// The locks taken together, sorted and unique; or the slots of a semaphore. Each key is a lock of its own, and
-    /// excludes other holders of it.
+    /// The locks taken together, sorted and unique; or the slots of a semaphore. Each key is a lock
+    /// of its own, and excludes other holders of it.
     locks: Arc<[LockKeys]>,
     /// Identity of the lock within a manager: the lock key, or a key for several of them.
     pub(crate) key: Arc<[u8]>,
@@ -31,12 +32,13 @@ pub(crate) struct LockCommands {
     pub(crate) key_len: usize,
     /// Whether a name with the prefix resembles the keys beside locks.
     pub(crate) is_reserved: bool,
-    /// Whether it takes one of several slots, with a fencing counter each and one waiting list for all. Calls wait for
-    /// any slot, also while the manager holds one.
+    /// Whether it takes one of several slots, with a fencing counter each and one waiting list for
+    /// all. Calls wait for any slot, also while the manager holds one.
     pub(crate) has_slots: bool,
     /// Slot of a hold, of a semaphore.
     pub(crate) slot: Option<u8>,
-    /// Whether several readers may hold it: they share the lock key, and each has an entry beside it.
+    /// Whether several readers may hold it: they share the lock key, and each has an entry beside
+    /// it.
     pub(crate) is_shared: bool,
     /// Text behind the owner token, in the value of the lock.
     pub(crate) label: OwnerLabel,
@@ -136,8 +138,8 @@ impl LockCommands {
 
 /// Commands.
 impl LockCommands {
-    /// The value of the lock while `owner` holds it: its token, a space, and the label. The same in all commands of a
-    /// hold, because nodes compare whole values.
+    /// The value of the lock while `owner` holds it: its token, a space, and the label. The same in
+    /// all commands of a hold, because nodes compare whole values.
     fn value(&self, owner: OwnerToken) -> Vec<u8> {
         let space: &[u8] = if self.label.0.is_empty() { b"" } else { b" " };
         [&owner.to_value(), space, self.label.0.as_bytes()].concat()
@@ -160,7 +162,8 @@ impl LockCommands {
         if self.is_shared { shared } else { exclusive }
     }
 
-    /// Adds the arguments that set a key for `ttl_ms`, if the server's record has the client's version.
+    /// Adds the arguments that set a key for `ttl_ms`, if the server's record has the client's
+    /// version.
     fn compare(&self, command: &mut Command, ttl_ms: u64, token: u64) {
         for number in [ttl_ms, token, self.ttls.fence] {
             command.push_number(number);
@@ -245,7 +248,8 @@ impl LockCommands {
         self.give_back(keep, owner, offer, update)
     }
 
-    /// Releases all slots besides that of the hold, and leaves the nodes' waiting lists; `None` without slots.
+    /// Releases all slots besides that of the hold, and leaves the nodes' waiting lists; `None`
+    /// without slots.
     pub(crate) fn keep(&self, owner: OwnerToken, client: Option<ClientId>) -> Option<Command> {
         let update = client.map_or(QueueUpdate::None, QueueUpdate::Leave);
         let keep = digits(u64::from(self.slot?).saturating_add(1));
@@ -285,8 +289,8 @@ impl LockCommands {
         command
     }
 
-    /// Asks what is recorded of the job of this lock. `owner`: whether this owner holds the lock, too, on a server that
-    /// has lost nothing since the last sync.
+    /// Asks what is recorded of the job of this lock. `owner`: whether this owner holds the lock,
+    /// too, on a server that has lost nothing since the last sync.
     pub(crate) fn look(&self, owner: Option<OwnerToken>) -> Command {
         let mut command = self.of_job(Script::OnceLook, &[], owner);
         if owner.is_some() {
@@ -295,7 +299,8 @@ impl LockCommands {
         command
     }
 
-    /// Records a run of the job of this lock, where `owner` holds the lock; without one a copy. `life`: microseconds.
+    /// Records a run of the job of this lock, where `owner` holds the lock; without one a copy.
+    /// `life`: microseconds.
     pub(crate) fn record(&self, owner: Option<OwnerToken>, text: &str, life: u64) -> Command {
         let life = digits((life / 1_000).max(1));
         self.of_job(Script::OnceRecord, &[text.as_bytes(), &life], owner)
@@ -331,7 +336,8 @@ impl LockCommands {
 pub(crate) struct SyncRecord {
     /// Version of the record if it changes.
     pub(crate) record_version: RecordVersion,
-    /// Longest ttl of this client's locks, and longest one in records of other servers: milliseconds.
+    /// Longest ttl of this client's locks, and longest one in records of other servers:
+    /// milliseconds.
     pub(crate) own: u64,
     pub(crate) reported: u64,
     /// Number of this client's servers.
@@ -364,9 +370,10 @@ pub(crate) fn sync_record(sync: &SyncRecord) -> Command {
     Command::of_script(Script::SyncRecord, &[RECORD], &args)
 }
 
-/// What locks send, on keys of their own and with a record of their own: of version 0 and without quarantine. So it
-/// needs neither a vote of the server nor its record. First a mutex, then a reader: a call takes the lock, a second one
-/// waits and gets it. What they set is gone at the end, or expires.
+/// What locks send, on keys of their own and with a record of their own: of version 0 and without
+/// quarantine. So it needs neither a vote of the server nor its record. First a mutex, then a
+/// reader: a call takes the lock, a second one waits and gets it. What they set is gone at the end,
+/// or expires.
 pub(crate) fn check(prefix: &[u8]) -> Vec<Command> {
     let lock = [prefix, b"quorlock:check:", &RecordVersion::draw().0].concat();
     let record = beside("check", &lock);
@@ -508,8 +515,8 @@ impl LockKeys {
         )
     }
 
-    /// Deletes the key with this value, or the reader's entry with it, and nothing else. Then the next call has its
-    /// turn.
+    /// Deletes the key with this value, or the reader's entry with it, and nothing else. Then the
+    /// next call has its turn.
     pub(crate) fn take(&self, value: &[u8], reads: bool, ttls: KeyTtls) -> Command {
         let script = if reads {
             Script::ReleaseShared

@@ -1,9 +1,11 @@
 //! The login of a new connection, before its first vote.
 //!
-//! One write, one read: log in (`HELLO 3`), choose the database, read run id and replication, and sync the record, by
-//! the source of its script. A server without `HELLO` gets the older protocol, on the same connection.
+//! One write, one read: log in (`HELLO 3`), choose the database, read run id and replication, and
+//! sync the record, by the source of its script. A server without `HELLO` gets the older protocol,
+//! on the same connection.
 //!
-//! A member that only names its node's server has a short login: user, password and name, in the older protocol.
+//! A member that only names its node's server has a short login: user, password and name, in the
+//! older protocol.
 
 use redis::{Cmd, ServerError, Value, cmd, parse_redis_value};
 
@@ -28,7 +30,8 @@ pub(crate) trait Dialogue {
     fn note_time(&mut self);
 }
 
-/// Logs in and returns the facts about the server. `sync_record`: command for its record; none for a member.
+/// Logs in and returns the facts about the server. `sync_record`: command for its record; none for
+/// a member.
 pub(crate) fn log_in(
     server: &mut dyn Dialogue,
     address: &Address,
@@ -99,7 +102,8 @@ impl Questions<'_> {
         Ok(())
     }
 
-    /// Writes the commands and reads the answers one by one. False: the server lacks the newer protocol.
+    /// Writes the commands and reads the answers one by one. False: the server lacks the newer
+    /// protocol.
     fn exchange(&mut self, newer: bool) -> Result<bool, NodeFailure> {
         self.server.write(&self.questions(newer));
         let mut is_known = true;
@@ -169,8 +173,9 @@ impl Questions<'_> {
             push(cmd("SELECT").arg(database));
         }
         if !self.sync_command.is_empty() {
-            // One command each: older servers take one name only. Not all sections, because some grow without limit: a
-            // client can create any number of error kinds, and the server lists them all.
+            // One command each: older servers take one name only. Not all sections, because some
+            // grow without limit: a client can create any number of error kinds, and the server
+            // lists them all.
             push(cmd("INFO").arg("server"));
             push(cmd("INFO").arg("replication"));
             push(&cmd("ROLE"));
@@ -192,8 +197,9 @@ impl Questions<'_> {
         }
     }
 
-    /// Notes a failure. The first one counts, because later ones are its consequences. An identification of the server
-    /// replaces earlier ones: a Sentinel, for example, has no databases. An error ends the login.
+    /// Notes a failure. The first one counts, because later ones are its consequences. An
+    /// identification of the server replaces earlier ones: a Sentinel, for example, has no
+    /// databases. An error ends the login.
     fn fail(&mut self, failure: NodeFailure) -> Result<(), NodeFailure> {
         // The server sends this at the connection, before any command, and nothing else.
         if refusal::is_of_accepting(&failure) {
@@ -207,7 +213,8 @@ impl Questions<'_> {
         Ok(())
     }
 
-    /// A section of `INFO`; empty if the access list forbids it. The node votes nevertheless, unchecked.
+    /// A section of `INFO`; empty if the access list forbids it. The node votes nevertheless,
+    /// unchecked.
     fn info(&mut self) -> Result<String, NodeFailure> {
         match self.value()? {
             Value::VerbatimString { text, .. } => return Ok(text),

@@ -41,14 +41,15 @@ fn in_script(details: &str) -> Option<String> {
     Some(format!("'{}': ", call.split('"').next()?.to_lowercase()))
 }
 
-/// Sorts an error reply to a command; none if the server lacks the script and has run nothing. Not for the login, where
-/// servers echo its arguments.
+/// Sorts an error reply to a command; none if the server lacks the script and has run nothing. Not
+/// for the login, where servers echo its arguments.
 pub(crate) fn of(error: &ServerError) -> Option<NodeFailure> {
     let details = error.details().unwrap_or_default();
     if error.code() == "NOSCRIPT" {
         return None;
     }
-    // Servers before 7.0 wrap an error inside a script into one of their own, with its code in the middle.
+    // Servers before 7.0 wrap an error inside a script into one of their own, with its code in the
+    // middle.
     let wrapped = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "WRONGTYPE"]
         .into_iter()
         .find(|code| {
@@ -145,9 +146,10 @@ pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
     }
 }
 
-/// Text of a server for a log line: cut, with control characters escaped, and long hex numbers shortened. Servers quote
-/// arguments of refused commands, and owner tokens are among ours: a token is enough to release the lock. Not covered:
-/// a server that writes them in another form to get them into our log.
+/// Text of a server for a log line: cut, with control characters escaped, and long hex numbers
+/// shortened. Servers quote arguments of refused commands, and owner tokens are among ours: a token
+/// is enough to release the lock. Not covered: a server that writes them in another form to get
+/// them into our log.
 pub(crate) fn shown(text: &str) -> String {
     cut(text, SHOWN, HEX_SHOWN)
 }

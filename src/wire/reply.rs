@@ -277,16 +277,16 @@ fn holder_in(value: &[u8]) -> Option<Arc<str>> {
     }
 }
 
-/// A single number above this is a time, and means "granted": no status is as large, and no node's clock shows so
-/// little for longer than a second.
+/// A single number above this is a time, and means "granted": no status is as large, and no node's
+/// clock shows so little for longer than a second.
 const STATUS_MAX: i64 = 1_000_000;
 /// Status of a script that found another record version than in its command.
 const CHANGED: i64 = -3;
 
 /// Reply of a lock script: a single number, or the list in `scripts/acquire.lua`.
 ///
-/// Exactly this many numbers: with one more it would contain the next answer, and each later command would get the
-/// answer of another.
+/// Exactly this many numbers: with one more it would contain the next answer, and each later
+/// command would get the answer of another.
 struct LockReply<'a> {
     is_alone: bool,
     /// Status, counter, time left, entered, node time, which.
@@ -297,8 +297,8 @@ struct LockReply<'a> {
 impl LockReply<'_> {
     /// `None` if the reply has another form.
     ///
-    /// Parsed here and not by the crate: this is the reply to nearly every command, and a caller waits for it. The
-    /// crate takes a microsecond and a dozen allocations for a few additions.
+    /// Parsed here and not by the crate: this is the reply to nearly every command, and a caller
+    /// waits for it. The crate takes a microsecond and a dozen allocations for a few additions.
     fn read(mut frame: &[u8]) -> Option<LockReply<'_>> {
         let mut numbers = [0; 6];
         if let Some(number) = take_number(&mut frame, b':') {
@@ -498,8 +498,8 @@ pub(crate) fn push(frame: &[u8]) -> Push {
     }
 }
 
-/// Whether a text contains a line break and then the beginning of other replies, because its length was corrupted.
-/// Scripts return no such text. A notice with such a name costs the connection.
+/// Whether a text contains a line break and then the beginning of other replies, because its length
+/// was corrupted. Scripts return no such text. A notice with such a name costs the connection.
 fn has_swallowed(text: &[u8]) -> bool {
     let breaks = text
         .windows(2)

@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use sha1_smol::Sha1;
 
-/// Kind of a command and of its reply. Several scripts may have one kind, each for another form of lock.
+/// Kind of a command and of its reply. Several scripts may have one kind, each for another form of
+/// lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Acquire,
@@ -89,8 +90,8 @@ impl Script {
         })
     }
 
-    /// Lines of the source with its includes: scripts on servers cannot share code. Without comments, which are half of
-    /// it: each program hashes it, and servers keep it.
+    /// Lines of the source with its includes: scripts on servers cannot share code. Without
+    /// comments, which are half of it: each program hashes it, and servers keep it.
     pub(super) fn lines(self) -> impl Iterator<Item = &'static str> {
         let with_parts = self.row().text.split_inclusive('\n').flat_map(|line| {
             let part = match line.trim() {
@@ -117,8 +118,8 @@ mod tests {
 
     #[test]
     fn no_script_touches_a_key_that_was_not_passed() {
-        // Some servers refuse that. A key that is not in KEYS would be made from text in the script, and the only such texts
-        // are the name of a channel and the value of a shared lock.
+        // Some servers refuse that. A key that is not in KEYS would be made from text in the
+        // script, and the only such texts are the name of a channel and the value of a shared lock.
         for script in Script::ALL {
             let source = script.source();
             let made: Vec<_> = source

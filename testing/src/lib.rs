@@ -1,8 +1,9 @@
 //! Stand-ins for Redis servers, to test programs that take locks with [`quorlock`].
 //!
-//! What does your program do when the lock is held, slow, refused or lost? [`Nodes`] are servers in the process of the test:
-//! up within milliseconds, and with faults on demand. A real [`LockManager`](quorlock::LockManager) connects to them, so
-//! connections, time-outs, waiting, renewal and guards are those that you ship. They run the scripts that servers run.
+//! What does your program do when the lock is held, slow, refused or lost? [`Nodes`] are servers in
+//! the process of the test: up within milliseconds, and with faults on demand. A real
+//! [`LockManager`](quorlock::LockManager) connects to them, so connections, time-outs, waiting,
+//! renewal and guards are those that you ship. They run the scripts that servers run.
 //!
 //! ```
 //! use quorlock_testing::Nodes;
@@ -19,8 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! For `[dev-dependencies]`. It needs a C compiler, for an embedded Lua. The page [`quorlock::guide::testing`] has recipes, and
-//! lists what such a test proves and what it does not.
+//! For `[dev-dependencies]`. It needs a C compiler, for an embedded Lua. The page
+//! [`quorlock::guide::testing`] has recipes, and lists what such a test proves and what it does
+//! not.
 
 mod node;
 mod nodes;

@@ -33,7 +33,8 @@ impl Node {
         format!("redis://{}", self.server.addr())
     }
 
-    /// Ends all connections, and each new one at once, until it is [up](Node::up) again. It keeps what it has stored.
+    /// Ends all connections, and each new one at once, until it is [up](Node::up) again. It keeps
+    /// what it has stored.
     pub fn down(&self) {
         self.server.change(|it| it.is_down = true);
         self.server.hang_up();
@@ -44,12 +45,14 @@ impl Node {
         self.server.change(|it| it.is_down = false);
     }
 
-    /// Loses everything that it has stored, and its connections: a server that was started again and keeps nothing on disk.
+    /// Loses everything that it has stored, and its connections: a server that was started again
+    /// and keeps nothing on disk.
     pub fn forget(&self) {
         self.server.forget();
     }
 
-    /// Reads nothing until it [goes on](Node::resume), and so answers nothing: a process that is stopped.
+    /// Reads nothing until it [goes on](Node::resume), and so answers nothing: a process that is
+    /// stopped.
     pub fn pause(&self) {
         self.server.change(|it| it.is_paused = true);
     }
@@ -70,7 +73,8 @@ impl Node {
         self.server.change(|it| it.refusal = why);
     }
 
-    /// Runs the next `n` scripts and does not answer them: the connection ends in place of each answer.
+    /// Runs the next `n` scripts and does not answer them: the connection ends in place of each
+    /// answer.
     pub fn drop_replies(&self, n: u64) {
         self.server.change(|it| it.dropped = n);
     }

@@ -27,9 +27,11 @@ const HOLD_MAX: &[u8] = b"3600000";
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Stand-ins for the servers of a [`LockManager`]: they run in this process and listen on loopback. Dropping it ends them.
+/// Stand-ins for the servers of a [`LockManager`]: they run in this process and listen on loopback.
+/// Dropping it ends them.
 ///
-/// See the [crate](crate) for an example. As many as a test needs can run side by side, each with nodes of its own.
+/// See the [crate](crate) for an example. As many as a test needs can run side by side, each with
+/// nodes of its own.
 pub struct Nodes {
     /// Takes locks for somebody else, where faults do not matter. Ends before the stand-ins do.
     others: OnceLock<LockManager>,
@@ -40,8 +42,8 @@ pub struct Nodes {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// What the manager [calls itself](Builder::owner_label): `host/process`, and its own label behind a slash. Empty if it
-    /// gives no name, and of readers.
+    /// What the manager [calls itself](Builder::owner_label): `host/process`, and its own label
+    /// behind a slash. Empty if it gives no name, and of readers.
     pub label: String,
     /// On how many nodes.
     pub nodes: usize,
@@ -65,7 +67,8 @@ impl Nodes {
     ///
     /// # Errors
     ///
-    /// There is no port on loopback, no file descriptor, or no thread. The text names what is needed.
+    /// There is no port on loopback, no file descriptor, or no thread. The text names what is
+    /// needed.
     pub fn try_start(n: usize) -> io::Result<Nodes> {
         let servers = (0..n).map(Server::start).collect::<io::Result<Vec<_>>>()?;
         Ok(Nodes {
@@ -74,11 +77,11 @@ impl Nodes {
         })
     }
 
-    /// Begins to build a manager for them: without [quarantine](Builder::quarantine), because they are new, and with time-outs
-    /// that a busy machine keeps.
+    /// Begins to build a manager for them: without [quarantine](Builder::quarantine), because they
+    /// are new, and with time-outs that a busy machine keeps.
     ///
-    /// Response timeout: 2 s. Connect timeout: 5 s. Ttl: 10 s. All can be set otherwise: the shorter the ttl, the sooner a
-    /// guard learns of a [loss](Nodes::lose).
+    /// Response timeout: 2 s. Connect timeout: 5 s. Ttl: 10 s. All can be set otherwise: the
+    /// shorter the ttl, the sooner a guard learns of a [loss](Nodes::lose).
     pub fn manager(&self) -> Builder {
         builder(self.urls())
     }
@@ -95,10 +98,11 @@ impl Nodes {
     }
 
     /// Takes the lock for somebody else: a mutex, a [writer](quorlock::RwLock::write), one name of
-    /// [several](LockManager::multi_lock). Dropping the result releases the lock, and waiting calls are notified.
+    /// [several](LockManager::multi_lock). Dropping the result releases the lock, and waiting calls
+    /// are notified.
     ///
-    /// The name is with the manager's [prefix](Builder::prefix). Faults do not matter: this is as fast on stand-ins that are
-    /// down.
+    /// The name is with the manager's [prefix](Builder::prefix). Faults do not matter: this is as
+    /// fast on stand-ins that are down.
     ///
     /// # Panics
     ///
@@ -118,7 +122,8 @@ impl Nodes {
         Hold::of(self.others().rw_lock(name).try_read())
     }
 
-    /// Takes a permit for somebody else, of a [semaphore](LockManager::semaphore) that has `permits`, 1 to 256.
+    /// Takes a permit for somebody else, of a [semaphore](LockManager::semaphore) that has
+    /// `permits`, 1 to 256.
     ///
     /// # Panics
     ///
@@ -128,8 +133,9 @@ impl Nodes {
         Hold::of(self.others().semaphore(name, permits).try_acquire())
     }
 
-    /// Deletes the lock, as if its time had run out everywhere: anybody may take it, and nobody is notified. Its holder learns of
-    /// the loss by the next extension of the guard, after a third of the ttl, or by its release.
+    /// Deletes the lock, as if its time had run out everywhere: anybody may take it, and nobody is
+    /// notified. Its holder learns of the loss by the next extension of the guard, after a third of
+    /// the ttl, or by its release.
     ///
     /// Of a mutex, of readers and writers, and of each name of several; for permits there is
     /// [`expire_permits`](Nodes::expire_permits). The name is with the manager's prefix.
@@ -140,8 +146,8 @@ impl Nodes {
             .for_each(|node| drop(node.server().execute(&[b"DEL", name])));
     }
 
-    /// [`expire`](Nodes::expire) for all permits of a [semaphore](LockManager::semaphore) that has `permits`, 1 to 256.
-    /// [`hold_permit`](Nodes::hold_permit) then takes one for somebody else.
+    /// [`expire`](Nodes::expire) for all permits of a [semaphore](LockManager::semaphore) that has
+    /// `permits`, 1 to 256. [`hold_permit`](Nodes::hold_permit) then takes one for somebody else.
     pub fn expire_permits(&self, name: impl AsRef<[u8]>, permits: usize) {
         self.release_all(
             self.others()
@@ -160,7 +166,8 @@ impl Nodes {
     /// Somebody else takes the lock from whoever has it. The name is with the manager's prefix.
     pub fn lose(&self, name: impl AsRef<[u8]>) -> Hold<'_> {
         let name = name.as_ref();
-        // As a plain client writes it, whatever stands there: in one step on each node, so that no waiting call comes between.
+        // As a plain client writes it, whatever stands there: in one step on each node, so that no
+        // waiting call comes between.
         let value = format!(
             "{} stand-in/{}",
             Uuid::new_v4().simple(),
@@ -179,8 +186,9 @@ impl Nodes {
         }
     }
 
-    /// Who holds the lock on a majority of the nodes; `None` if nobody does. The name is with the manager's prefix. For
-    /// each node and each reader see [`Mutex::inspect`](quorlock::Mutex::inspect).
+    /// Who holds the lock on a majority of the nodes; `None` if nobody does. The name is with the
+    /// manager's prefix. For each node and each reader see
+    /// [`Mutex::inspect`](quorlock::Mutex::inspect).
     #[must_use]
     pub fn holder(&self, name: impl AsRef<[u8]>) -> Option<Holder> {
         let seen = self.others().mutex(name).inspect().ok()?;
@@ -207,8 +215,8 @@ impl Nodes {
             .is_ok_and(|seen| nodes_with_key(&seen) == 0)
     }
 
-    /// Blocks until no node stores the lock any more. A release returns as soon as a majority has it, and the drop of a guard on
-    /// another thread takes a moment: this waits for both.
+    /// Blocks until no node stores the lock any more. A release returns as soon as a majority has
+    /// it, and the drop of a guard on another thread takes a moment: this waits for both.
     ///
     /// # Panics
     ///
@@ -227,9 +235,10 @@ impl Nodes {
 
     /// Blocks until `n` callers wait for locks, whatever their names.
     ///
-    /// Stand-ins see what servers see: a manager that waits for a lock is one caller, whatever the number of its threads, and
-    /// each call for a shared lock is one. A caller that waits for several names is one for each held name. To count the
-    /// calls of one manager, use [`stats`](LockManager::stats).
+    /// Stand-ins see what servers see: a manager that waits for a lock is one caller, whatever the
+    /// number of its threads, and each call for a shared lock is one. A caller that waits for
+    /// several names is one for each held name. To count the calls of one manager, use
+    /// [`stats`](LockManager::stats).
     ///
     /// # Panics
     ///
@@ -293,8 +302,8 @@ impl Nodes {
         let urls = self.nodes.iter().map(Node::open_back);
         let urls = urls.collect::<io::Result<_>>()?;
         let others = builder(urls).owner_label("stand-in").build()?;
-        // All are connected after this, and vote after a first lock. A lock before that would be on two of three until it is
-        // extended.
+        // All are connected after this, and vote after a first lock. A lock before that would be on
+        // two of three until it is extended.
         others.mutex(FIRST).inspect()?;
         // A reader leaves no fencing counter.
         drop(others.rw_lock(FIRST).try_read());

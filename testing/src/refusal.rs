@@ -4,13 +4,16 @@
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Its memory is full: [`NodeFailure::WritesRefused`](quorlock::error::NodeFailure::WritesRefused).
+    /// Its memory is full:
+    /// [`NodeFailure::WritesRefused`](quorlock::error::NodeFailure::WritesRefused).
     OutOfMemory,
     /// It has become a replica: [`NodeFailure::Replica`](quorlock::error::NodeFailure::Replica).
     Replica,
-    /// It is still loading its data: [`NodeFailure::Loading`](quorlock::error::NodeFailure::Loading).
+    /// It is still loading its data:
+    /// [`NodeFailure::Loading`](quorlock::error::NodeFailure::Loading).
     Loading,
-    /// It runs somebody's endless script: [`NodeFailure::Busy`](quorlock::error::NodeFailure::Busy).
+    /// It runs somebody's endless script:
+    /// [`NodeFailure::Busy`](quorlock::error::NodeFailure::Busy).
     Busy,
     /// Its access list forbids it: [`NodeFailure::Access`](quorlock::error::NodeFailure::Access).
     NoPermission,

@@ -31,7 +31,8 @@ pub(crate) struct Server {
 struct Door {
     addr: SocketAddr,
     thread: Option<JoinHandle<()>>,
-    /// The same listener once more, by which its thread is woken; or the file descriptor for a last connection that wakes it.
+    /// The same listener once more, by which its thread is woken; or the file descriptor for a last
+    /// connection that wakes it.
     listener: Option<TcpListener>,
 }
 
@@ -86,7 +87,8 @@ impl Server {
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        // RACE: a client connects as soon as the port is open. It is answered when the process has begun.
+        // RACE: a client connects as soon as the port is open. It is answered when the process has
+        // begun.
         let mut state = shared.state();
         let front = Door::open(index, &shared, (Ipv4Addr::LOCALHOST, port), false)?;
         state.begin(front.addr);
@@ -218,8 +220,9 @@ impl Door {
 
 /// Ends the wait for a connection. True if it has.
 ///
-/// RACE: a thread that waits for a connection has a file descriptor for it already, on Linux. So where none is left the
-/// listener of another stand-in takes the one that this listener gives back, and no connection could be made to wake it.
+/// RACE: a thread that waits for a connection has a file descriptor for it already, on Linux. So
+/// where none is left the listener of another stand-in takes the one that this listener gives back,
+/// and no connection could be made to wake it.
 #[cfg(target_os = "linux")]
 fn wake(listener: TcpListener) -> bool {
     TcpStream::from(std::os::fd::OwnedFd::from(listener))
@@ -244,7 +247,8 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, name: &str, is_back: boo
             drop(shared.changed.wait_timeout(state, ACCEPT_PAUSE));
             continue;
         };
-        // A stand-in that is down keeps its port, so that nobody else takes it: its connections end at once.
+        // A stand-in that is down keeps its port, so that nobody else takes it: its connections end
+        // at once.
         if state.faults.is_down && !is_back {
             continue;
         }

@@ -1,7 +1,9 @@
-//! What a server does, without sockets, threads or clocks: commands and the time go in, replies and messages come out.
+//! What a server does, without sockets, threads or clocks: commands and the time go in, replies and
+//! messages come out.
 //!
-//! It knows commands, and runs the scripts that it is sent. `tests/commands` compares its commands with those of real
-//! servers. The checker of schedules has its servers run it too, so nothing here names `quorlock`.
+//! It knows commands, and runs the scripts that it is sent. `tests/commands` compares its commands
+//! with those of real servers. The checker of schedules has its servers run it too, so nothing here
+//! names `quorlock`.
 
 mod commands;
 mod keyspace;

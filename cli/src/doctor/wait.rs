@@ -35,7 +35,8 @@ pub(crate) fn run(
         let rows = if args.no_quarantine {
             locks.check_nodes()
         } else {
-            // Raises nothing. Starts the quarantine of unused servers as a lock would: it has no end before.
+            // Raises nothing. Starts the quarantine of unused servers as a lock would: it has no
+            // end before.
             locks.admin().set_max_ttl(Duration::ZERO)
         };
         let missing: Vec<_> = rows.iter().filter(|row| row.failure.is_some()).collect();

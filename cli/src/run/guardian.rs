@@ -1,8 +1,9 @@
-//! The guardian: a process that kills the command's group if quorlock is killed, stopped, hung or starved.
+//! The guardian: a process that kills the command's group if quorlock is killed, stopped, hung or
+//! starved.
 //!
-//! It runs the same program in a group of its own and reads a pipe. The first line is the group. Each extension sends the new
-//! time at which the group must be gone. When that time passes, or the pipe ends without `done`, it kills the group and removes
-//! the lease.
+//! It runs the same program in a group of its own and reads a pipe. The first line is the group.
+//! Each extension sends the new time at which the group must be gone. When that time passes, or the
+//! pipe ends without `done`, it kills the group and removes the lease.
 
 use std::ffi::OsString;
 use std::fs;
@@ -67,7 +68,8 @@ impl Guardian {
         let _ = self.write(&format!("{}\n", kill_at.as_nanos()));
     }
 
-    /// Whether it gets this signal too. Blocks for 0.1 s, in which a service manager signals all processes of a unit.
+    /// Whether it gets this signal too. Blocks for 0.1 s, in which a service manager signals all
+    /// processes of a unit.
     pub(crate) fn has_got(&mut self, signal: i32) -> bool {
         park_timeout(LOOK / 10);
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()));

@@ -90,9 +90,10 @@ impl<'a> Job<'a> {
         adopt_orphans();
         events.hold_on()?;
         let path = lease::new_path(&of_locks)?;
-        // RACE: quorlock can be killed at each of these lines. The guardian is there before the file, and removes it. The command
-        // begins when the gate opens, after the guardian has its group. A gate that is never opened ends the helper, see `lease`,
-        // also if one of these lines fails.
+        // RACE: quorlock can be killed at each of these lines. The guardian is there before the
+        // file, and removes it. The command begins when the gate opens, after the guardian has its
+        // group. A gate that is never opened ends the helper, see `lease`, also if one of these
+        // lines fails.
         let mut guardian = Guardian::start(&path)?;
         let lease = Lease::create(path, of_locks)?;
         let ignores_pipe = is_ignored(SIGPIPE);
@@ -227,7 +228,8 @@ impl<'a> Job<'a> {
         }
         self.said_lost = true;
         let kill_at = self.times.kill_lost(now, lost, self.kill_at);
-        // The guardian first: it can act if we hang at a file. Then the lease, for `quorlock check`.
+        // The guardian first: it can act if we hang at a file. Then the lease, for `quorlock
+        // check`.
         self.guardian.set(self.times.guardian_at(kill_at));
         self.lease.end();
         self.end(Why::Lost, kill_at, &lost.to_string());
@@ -294,7 +296,8 @@ impl<'a> Job<'a> {
     }
 
     fn forward(&mut self, number: i32, of_manager: bool) {
-        // A whole unit gets it: the guardian, and the command too. `pkill -f quorlock` finds the guardian alone.
+        // A whole unit gets it: the guardian, and the command too. `pkill -f quorlock` finds the
+        // guardian alone.
         if self.guardian.has_got(number) && of_manager {
             return;
         }

@@ -28,8 +28,8 @@ impl Terminal {
         }
     }
 
-    /// Gives the terminal to a command with stdin and stdout there. Otherwise a pager may read stdout and need the terminal: then
-    /// the command gets it at its first read.
+    /// Gives the terminal to a command with stdin and stdout there. Otherwise a pager may read
+    /// stdout and need the terminal: then the command gets it at its first read.
     pub(crate) fn give_if_used(&mut self, group: Group) {
         if io::stdin().is_terminal() && io::stdout().is_terminal() {
             self.give(group);

@@ -28,7 +28,8 @@ struct Search {
 }
 
 impl ManagerState {
-    /// Searches all nodes side by side for held locks and permits with fitting names. Stops when `shutdown` is given.
+    /// Searches all nodes side by side for held locks and permits with fitting names. Stops when
+    /// `shutdown` is given.
     pub(crate) fn list(&self, pattern: &[u8], shutdown: &Signal) -> Result<Listing, AcquireError> {
         let prefix = &*self.config.prefix;
         let is_fitting = |name: &[u8]| {

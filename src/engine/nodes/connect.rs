@@ -49,7 +49,8 @@ pub(crate) enum Filled {
     Full,
 }
 
-/// Writes as much as the system takes now. After an error the connection is unusable: half a command may be written.
+/// Writes as much as the system takes now. After an error the connection is unusable: half a
+/// command may be written.
 pub(super) fn write(conn: &mut Conn<PendingCommand>, stream: &mut dyn Stream) -> io::Result<()> {
     loop {
         let bytes = conn.poll_write();
@@ -98,7 +99,8 @@ pub(super) fn exchange<T>(
     loop {
         let filled = read(conn, stream);
         let written = write(conn, stream);
-        // Read the input before the end of the connection: a refusing server sends its reason and closes.
+        // Read the input before the end of the connection: a refusing server sends its reason and
+        // closes.
         if let Some(found) = poll(conn, stream)? {
             return Ok(Some(found));
         }
@@ -112,12 +114,12 @@ pub(super) fn exchange<T>(
     }
 }
 
-/// Connects and logs in. Name resolution blocks, see [`Socket::resolve`], and is not part of `timeout`: with slow names
-/// the node is down for longer, but connects.
+/// Connects and logs in. Name resolution blocks, see [`Socket::resolve`], and is not part of
+/// `timeout`: with slow names the node is down for longer, but connects.
 ///
-/// `sync_record`: command for the server's record; none for a member. `turn`: number of earlier attempts. Each begins
-/// with another address of the name: an address that accepts the connection and stays silent takes the time of the
-/// others.
+/// `sync_record`: command for the server's record; none for a member. `turn`: number of earlier
+/// attempts. Each begins with another address of the name: an address that accepts the connection
+/// and stays silent takes the time of the others.
 pub(crate) fn connect(
     address: &Address,
     sync_record: Option<&Command>,
@@ -132,9 +134,9 @@ pub(crate) fn connect(
     connect_to(address, sync_record, timeout, turn, addresses, thread)
 }
 
-/// Begins the addresses of a name one after another: the next one after a failure, or after its share of the time. An
-/// address that drops packets must not use up the time of the others. A slow one goes on beside them. The first
-/// connection logs in.
+/// Begins the addresses of a name one after another: the next one after a failure, or after its
+/// share of the time. An address that drops packets must not use up the time of the others. A slow
+/// one goes on beside them. The first connection logs in.
 pub(super) fn connect_to(
     address: &Address,
     sync_record: Option<&Command>,
@@ -284,10 +286,11 @@ impl Dialogue for Line<'_> {
     }
 }
 
-/// Whether a server without an answer to the TLS handshake, on the connection `secured`, speaks plain Redis.
+/// Whether a server without an answer to the TLS handshake, on the connection `secured`, speaks
+/// plain Redis.
 ///
-/// A Redis port without TLS does not answer a handshake: it waits for the end of a line. So a second connection sends a
-/// harmless command. A server that answers speaks no TLS.
+/// A Redis port without TLS does not answer a handshake: it waits for the end of a line. So a
+/// second connection sends a harmless command. A server that answers speaks no TLS.
 fn is_plain(
     to: SocketAddr,
     secured: &mut dyn Stream,
@@ -311,8 +314,8 @@ fn is_plain(
     Ok(false)
 }
 
-/// Secures a new connection, if its URL asks for TLS. Reads files. The certificate must be for the name in the settings,
-/// or the host.
+/// Secures a new connection, if its URL asks for TLS. Reads files. The certificate must be for the
+/// name in the settings, or the host.
 fn secure(address: &Address, socket: Socket) -> Result<Box<dyn Stream>, NodeFailure> {
     match (&address.security, &address.place) {
         (Security::Plain, _) => Ok(Box::new(socket)),
@@ -448,7 +451,8 @@ mod tests {
         assert!(reason.contains("refused"), "{reason}");
     }
 
-    /// An address at which nobody ever answers a connection, as behind a firewall that drops packets.
+    /// An address at which nobody ever answers a connection, as behind a firewall that drops
+    /// packets.
     struct Deaf {
         listener: TcpListener,
         address: SocketAddr,
@@ -458,7 +462,8 @@ mod tests {
     impl Deaf {
         fn new() -> Deaf {
             let (listener, address) = listener();
-            // Nobody accepts, so the queue of connections is full in the end, and what comes then is dropped.
+            // Nobody accepts, so the queue of connections is full in the end, and what comes then
+            // is dropped.
             let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
             let queue = std::iter::from_fn(connect).collect();
             Deaf {
@@ -489,7 +494,8 @@ mod tests {
         let slow = Deaf::new();
         let deaf = Deaf::new();
         let addresses = [slow.address, deaf.address];
-        // The system repeats its packet after one second, and after three: when the other address was begun.
+        // The system repeats its packet after one second, and after three: when the other address
+        // was begun.
         let answers = thread::spawn(move || {
             thread::sleep(Duration::from_millis(2_600));
             loading(slow.listener)

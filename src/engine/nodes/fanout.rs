@@ -70,7 +70,8 @@ impl Servers for Fanout {
 }
 
 impl Fanout {
-    /// Starts a worker per node. Touches no network: a worker connects when it gets its first command.
+    /// Starts a worker per node. Touches no network: a worker connects when it gets its first
+    /// command.
     pub(crate) fn start(
         addresses: Vec<NodeAddress>,
         config: &Config,
@@ -164,8 +165,8 @@ impl Fanout {
         }
     }
 
-    /// Gives a command to the nodes without a write: for many in a row, and with something locked. The result must be
-    /// [dispatched](Fanout::dispatch) with nothing locked.
+    /// Gives a command to the nodes without a write: for many in a row, and with something locked.
+    /// The result must be [dispatched](Fanout::dispatch) with nothing locked.
     pub(crate) fn enqueue(&self, broadcast: Broadcast, now: Tick) -> Enqueued {
         let mut enqueued = Enqueued::default();
         let patience = match broadcast.recipients {
@@ -254,8 +255,8 @@ impl Fanout {
             .collect()
     }
 
-    /// The offer of a release to the next owner, after this token or proposal. No token while the nodes' time is unknown: no
-    /// node checks it.
+    /// The offer of a release to the next owner, after this token or proposal. No token while the
+    /// nodes' time is unknown: no node checks it.
     pub(crate) fn offer(&self, token: u64) -> Offer {
         let time = self.look().time_for_all(Moment::now()).unwrap_or_default();
         Offer {
@@ -294,8 +295,8 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// The common time of all clients, microseconds since 1970, once the clocks of a majority are known; see
-    /// [`clock_offset::time_for_all`].
+    /// The common time of all clients, microseconds since 1970, once the clocks of a majority are
+    /// known; see [`clock_offset::time_for_all`].
     pub(crate) fn time_for_all(&self, at: Moment) -> Option<u64> {
         let clocks = self.shown.iter().filter_map(|it| it.clock_shows(at));
         clock_offset::time_for_all(at.wall_micros(), clocks, self.shown.len())
@@ -344,11 +345,12 @@ pub(crate) struct Broadcast {
 pub(crate) enum Recipients {
     /// Ready nodes; the others refuse the command.
     Ready,
-    /// A slow node takes the command too, because a late answer counts. A node that has sent nothing for a second or the
-    /// response timeout, whichever is longer, refuses it: its connection is mute.
+    /// A slow node takes the command too, because a late answer counts. A node that has sent
+    /// nothing for a second or the response timeout, whichever is longer, refuses it: its
+    /// connection is mute.
     Patient,
-    /// Ready nodes, if they are a majority. While too many nodes are stalled no node gets the command: sending and undoing
-    /// hopeless acquires would keep the healthy nodes saturated.
+    /// Ready nodes, if they are a majority. While too many nodes are stalled no node gets the
+    /// command: sending and undoing hopeless acquires would keep the healthy nodes saturated.
     ReadyMajority,
     /// Every node, whatever its health: a release, and how long it is worth sending.
     All(Duration),

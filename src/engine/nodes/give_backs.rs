@@ -1,7 +1,8 @@
-//! Release of locks that a node has handed over to a missing call, and of the places of missing calls in its lists.
+//! Release of locks that a node has handed over to a missing call, and of the places of missing
+//! calls in its lists.
 //!
-//! Without the release the node blocks such a lock for a second. A publisher could cause any number of releases, so
-//! their number has a limit.
+//! Without the release the node blocks such a lock for a second. A publisher could cause any number
+//! of releases, so their number has a limit.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use crate::ids::NodeId;
 use crate::session::pending_command::ReplyHandler;
 use crate::sys::sync::Mutex;
 
-/// Largest number of releases per node at a time, and of bytes of their keys and values. Beyond the limits nothing is
-/// sent, and the next call in the list gets the lock a second later.
+/// Largest number of releases per node at a time, and of bytes of their keys and values. Beyond the
+/// limits nothing is sent, and the next call in the list gets the lock a second later.
 const GIVEN_BACK_MAX: usize = 64;
 const BYTES_MAX: usize = 64 * 1024;
 
@@ -23,8 +24,8 @@ pub(crate) struct GiveBacks {
 }
 
 impl GiveBacks {
-    /// Begins the release of the lock `key` with this value, until the result is dropped. `None` if it is under way
-    /// already, or the limits are reached.
+    /// Begins the release of the lock `key` with this value, until the result is dropped. `None` if
+    /// it is under way already, or the limits are reached.
     pub(crate) fn begin(
         self: &Arc<Self>,
         value: &[u8],

@@ -11,7 +11,8 @@ use crate::stats::count;
 use crate::sys::logging::{Level, debug, info, warn, write_line};
 use crate::time::{self, About, Tick};
 
-/// Shortest time between warnings of clock steps, and of dropped releases: a broken clock may step with every answer.
+/// Shortest time between warnings of clock steps, and of dropped releases: a broken clock may step
+/// with every answer.
 const WARNED_EVERY: Duration = Duration::from_secs(60);
 /// The same for a kind of failure that an operator has to mend.
 const FAILURE_WARNED_EVERY: Duration = Duration::from_secs(60 * 60);
@@ -114,7 +115,8 @@ impl NodeLog {
         }
     }
 
-    /// A connection or an attempt to connect has ended. `was_idle`: no command waited for an answer.
+    /// A connection or an attempt to connect has ended. `was_idle`: no command waited for an
+    /// answer.
     pub(super) fn down(&mut self, failure: &NodeFailure, was_idle: bool) {
         let node = self.node.id;
         let address = Arc::clone(&self.node.address);
@@ -151,7 +153,8 @@ impl NodeLog {
         }
     }
 
-    /// Whether to warn of this failure now: once an hour, and only of failures that an operator has to mend.
+    /// Whether to warn of this failure now: once an hour, and only of failures that an operator has
+    /// to mend.
     fn may_warn_of(&mut self, failure: &NodeFailure) -> bool {
         failure.needs_somebody() && self.may_warn(failure.kind(), FAILURE_WARNED_EVERY)
     }

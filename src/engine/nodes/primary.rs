@@ -1,9 +1,10 @@
 //! The present server of a node.
 //!
-//! A plain address is that server. Otherwise the *members* of the node name it: Sentinels, servers that replicate each other, or
-//! servers of a cluster. A watcher thread per member asks it over a connection of its own. The node connects to the
-//! server that enough members name, and its grants count within a lease: enough members named it shortly before. An old
-//! primary that is cut off together with its client therefore grants nothing that counts.
+//! A plain address is that server. Otherwise the *members* of the node name it: Sentinels, servers
+//! that replicate each other, or servers of a cluster. A watcher thread per member asks it over a
+//! connection of its own. The node connects to the server that enough members name, and its grants
+//! count within a lease: enough members named it shortly before. An old primary that is cut off
+//! together with its client therefore grants nothing that counts.
 
 mod choice;
 mod question;
@@ -27,8 +28,9 @@ use crate::sys::{OwnThread, Poll};
 use crate::time::Moment;
 use crate::wire::{Address, Endpoint};
 
-/// Time after a promotion within which other clients may count what the old primary grants: the lease, and five seconds
-/// within which members may name it because they notify each other now and then.
+/// Time after a promotion within which other clients may count what the old primary grants: the
+/// lease, and five seconds within which members may name it because they notify each other now and
+/// then.
 pub(crate) const OVERLAP: Duration = LEASE.saturating_add(Duration::from_secs(5));
 
 /// See the module.
@@ -47,8 +49,8 @@ pub(crate) struct Primary {
 }
 
 impl Primary {
-    /// Starts a watcher per member, into `threads`. They touch no network before [`Primary::begin_search`], and wake
-    /// the worker of `server` after an answer.
+    /// Starts a watcher per member, into `threads`. They touch no network before
+    /// [`Primary::begin_search`], and wake the worker of `server` after an answer.
     pub(crate) fn start(
         address: NodeAddress,
         server: &Arc<Server>,
@@ -102,9 +104,11 @@ impl Primary {
         self.questions.iter().for_each(|ask| _ = ask.try_send(()));
     }
 
-    /// Where to connect to. `None`: members have not answered, and the wait for them `is_late` not yet.
+    /// Where to connect to. `None`: members have not answered, and the wait for them `is_late` not
+    /// yet.
     ///
-    /// Where one answer is enough all members have to answer: of two servers that claim to be the primary neither counts.
+    /// Where one answer is enough all members have to answer: of two servers that claim to be the
+    /// primary neither counts.
     pub(crate) fn find(&mut self, is_late: bool) -> Option<Result<Address, NodeFailure>> {
         if self.members.is_empty() {
             return Some(Ok(self.server.clone()));
@@ -122,11 +126,13 @@ impl Primary {
         }
     }
 
-    /// Until when grants of the server count, or why it is not the primary any more. `None`: a plain address always is.
+    /// Until when grants of the server count, or why it is not the primary any more. `None`: a
+    /// plain address always is.
     ///
-    /// RACE: T1, this process, is paused; T2 promotes another server; T1 continues, and the old primary answers first.
-    /// Therefore one answer renews an ended lease only if all members answered within the last lease. A slow
-    /// connection, or a slow name of the server, ends leases as well.
+    /// RACE: T1, this process, is paused; T2 promotes another server; T1 continues, and the old
+    /// primary answers first. Therefore one answer renews an ended lease only if all members
+    /// answered within the last lease. A slow connection, or a slow name of the server, ends leases
+    /// as well.
     pub(crate) fn confirmed_until(&mut self) -> Option<Result<Moment, NodeFailure>> {
         if self.members.is_empty() {
             return None;

@@ -1,7 +1,8 @@
 //! One node: a session, its socket, and the channel in which commands wait for it.
 //!
-//! The caller that gives a command writes it together with other callers' commands, unless another thread writes. Only
-//! the worker reads. In the channel and then in the session, commands keep the order in which they were given.
+//! The caller that gives a command writes it together with other callers' commands, unless another
+//! thread writes. Only the worker reads. In the channel and then in the session, commands keep the
+//! order in which they were given.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +34,8 @@ pub(crate) struct Server {
     given: Sender<PendingCommand>,
     commands: Receiver<PendingCommand>,
     link: Mutex<Link>,
-    /// Copy of the session's state for callers, published with every change. Locked for a read or a copy only.
+    /// Copy of the session's state for callers, published with every change. Locked for a read or a
+    /// copy only.
     availability: Mutex<Availability>,
     waker: Waker,
     give_backs: Arc<GiveBacks>,
@@ -56,7 +58,8 @@ pub(crate) struct NodeContext {
 
 /// Events of the nodes for higher modules. Called by any thread. Must not block or call user code.
 pub(crate) trait NodeEvents: Send + Sync {
-    /// `node` has handed a lock over. False without a call or hold for it: the node gets the lock back.
+    /// `node` has handed a lock over. False without a call or hold for it: the node gets the lock
+    /// back.
     fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool;
 
     /// A node's clock was set forward. Its availability is already updated.
@@ -100,7 +103,8 @@ impl Records {
     }
 }
 
-/// The session and its stream. Only the thread with the mutex writes, so writes keep the order of commands.
+/// The session and its stream. Only the thread with the mutex writes, so writes keep the order of
+/// commands.
 pub(super) struct Link {
     pub(super) session: Session,
     /// Stream of the connection, if connected.
@@ -166,11 +170,12 @@ impl Server {
         self.availability(Availability::is_up)
     }
 
-    /// Reason to refuse a command now, if any: see [`Availability::refusal`]. Does not block. Safe with something
-    /// locked.
+    /// Reason to refuse a command now, if any: see [`Availability::refusal`]. Does not block. Safe
+    /// with something locked.
     ///
-    /// RACE: T1, the worker, finds the server silent; T2, the server, answers; T1 waits for a processor and does not
-    /// read. Therefore a server with unread answers does not count as silent here.
+    /// RACE: T1, the worker, finds the server silent; T2, the server, answers; T1 waits for a
+    /// processor and does not read. Therefore a server with unread answers does not count as silent
+    /// here.
     pub(crate) fn refusal(&self, patience: Duration, now: Tick) -> Option<NodeFailure> {
         let refusal = self.availability(|it| it.refusal(patience, now))?;
         if refusal != NodeFailure::Stalled {
@@ -191,20 +196,21 @@ impl Server {
         refusal
     }
 
-    /// Takes a command, behind all others. [`Server::flush`] writes it. Does not block. Safe with something locked.
+    /// Takes a command, behind all others. [`Server::flush`] writes it. Does not block. Safe with
+    /// something locked.
     pub(crate) fn give(&self, command: PendingCommand) {
         count(&self.common.journal.counters.commands);
         // The receiver is in this struct, so it exists.
         let _ = self.given.send(command);
     }
 
-    /// Writes the given commands, unless another thread has the session, and reports refusals. Called with nothing
-    /// locked.
+    /// Writes the given commands, unless another thread has the session, and reports refusals.
+    /// Called with nothing locked.
     pub(crate) fn flush(&self, now: Now) {
         while self.has_commands() {
-            // RACE: T1 reads that commands wait for an answer; T2, the worker, has read that answer and found the
-            // channel empty. Therefore T1 reads after it has given its command, and T2 checks the channel after it has
-            // published.
+            // RACE: T1 reads that commands wait for an answer; T2, the worker, has read that answer
+            // and found the channel empty. Therefore T1 reads after it has given its command, and
+            // T2 checks the channel after it has published.
             let (takes, is_unused) = self.availability(|shown| {
                 (
                     shown.takes_commands(now.tick),
@@ -279,14 +285,16 @@ impl Server {
 
 /// The worker.
 impl Server {
-    /// RACE: T1 has written the given commands and holds the session; T2 gives a command and does not get the session;
-    /// T1 unlocks. Therefore each thread checks the channel after it has unlocked the session.
+    /// RACE: T1 has written the given commands and holds the session; T2 gives a command and does
+    /// not get the session; T1 unlocks. Therefore each thread checks the channel after it has
+    /// unlocked the session.
     pub(super) fn has_commands(&self) -> bool {
         fence(Ordering::SeqCst);
         !self.commands.is_empty()
     }
 
-    /// End of the worker, if asked to stop; now without work. `connects`: whether it connects to the server.
+    /// End of the worker, if asked to stop; now without work. `connects`: whether it connects to
+    /// the server.
     pub(super) fn stop_at(&self, connects: bool, now: Tick) -> Option<Tick> {
         let queued = !self.commands.is_empty();
         self.with(|link| {
@@ -310,8 +318,8 @@ impl Server {
         self.with(|link| link.turn(is_readable, &self.commands, registry))
     }
 
-    /// Ends the connection or the attempt. True if there was a connection without commands under way. Also returns
-    /// votes to [deliver](Server::deliver).
+    /// Ends the connection or the attempt. True if there was a connection without commands under
+    /// way. Also returns votes to [deliver](Server::deliver).
     pub(super) fn close(&self, failure: &NodeFailure, health: Health) -> (bool, Vec<Vote>) {
         self.with(|link| {
             let was_open = link.stream.take().is_some();
@@ -348,8 +356,8 @@ impl Server {
         }
     }
 
-    /// Handles a hand-over. A lock for a missing call is given back. Other messages are not: anybody may publish, and
-    /// could have any key with a known value deleted.
+    /// Handles a hand-over. A lock for a missing call is given back. Other messages are not:
+    /// anybody may publish, and could have any key with a known value deleted.
     pub(super) fn take_notice(&self, notice: &HandedOver, now: Now) {
         if self.common.events.handed_over(self.id, notice) || notice.owner().is_none() {
             return;
@@ -366,8 +374,8 @@ impl Server {
         self.flush(now);
     }
 
-    /// Works on the session, publishes its availability, and writes commands given during the work. Called with nothing
-    /// locked.
+    /// Works on the session, publishes its availability, and writes commands given during the work.
+    /// Called with nothing locked.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Link) -> T) -> T {
         let result = self.update(&mut self.link.lock(), work);
         if self.has_commands() {
@@ -401,7 +409,8 @@ impl Link {
         }
     }
 
-    /// Whether a connection needs the worker: it is broken, waits to be writable, or would be checked too late.
+    /// Whether a connection needs the worker: it is broken, waits to be writable, or would be
+    /// checked too late.
     fn needs_worker(&mut self, now: Tick) -> bool {
         self.stream.is_some()
             && (self.broken.is_some() || self.waits_to_write() || self.session.is_unwatched(now))
@@ -428,8 +437,8 @@ impl Link {
             if filled != Filled::Nothing {
                 self.session.on_bytes(now)?;
             }
-            // RACE: T1 finds the socket empty and is paused; T2, the server, answers in time; T1 continues when the
-            // answer is overdue. Therefore the time before the read counts.
+            // RACE: T1 finds the socket empty and is paused; T2, the server, answers in time; T1
+            // continues when the answer is overdue. Therefore the time before the read counts.
             if filled != Filled::Full {
                 self.session.on_empty(looked_at)?;
             }

@@ -1,9 +1,10 @@
 //! The thread of one node: connects, reads answers, and writes the rest of the callers' commands.
 //!
-//! It sleeps in one place, on the socket and on its waker. It ends a broken or invalid connection, but none with a late
-//! answer: releases, queued behind that answer, must run after it. Two exceptions, because a middlebox may acknowledge
-//! bytes and lose them: a second connection gets answers and this one none, or no answer has come until all keys of the
-//! commands under way have expired.
+//! It sleeps in one place, on the socket and on its waker. It ends a broken or invalid connection,
+//! but none with a late answer: releases, queued behind that answer, must run after it. Two
+//! exceptions, because a middlebox may acknowledge bytes and lose them: a second connection gets
+//! answers and this one none, or no answer has come until all keys of the commands under way have
+//! expired.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +27,8 @@ use crate::sys::{Events, OwnThread, Poll, Registry, SOCKET, WAKE, Waker};
 use crate::time::{self, Tick};
 use crate::wire::{Security, SyncKind};
 
-/// Pauses between attempts to connect: doubling, with a random part so that clients do not synchronize.
+/// Pauses between attempts to connect: doubling, with a random part so that clients do not
+/// synchronize.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
 /// Time in which a mute connection may still deliver an answer, once a second one has.
@@ -51,7 +53,8 @@ pub(super) struct Worker {
     poll_events: Events,
     /// Failed attempts to connect since the last connection with an answer.
     failures: usize,
-    /// Whether the last connection was lost before any answer: the node is not logged as up before its next answer.
+    /// Whether the last connection was lost before any answer: the node is not logged as up before
+    /// its next answer.
     flapping: bool,
     behind: BehindAddress,
     /// First of two connections.
@@ -62,8 +65,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread of a node, in front of `threads`, and the watchers of its members, behind them. Touches no
-    /// network: it connects at its first command.
+    /// Starts the thread of a node, in front of `threads`, and the watchers of its members, behind
+    /// them. Touches no network: it connects at its first command.
     pub(super) fn start(
         id: NodeId,
         address: NodeAddress,
@@ -97,7 +100,8 @@ impl Worker {
     fn run(mut self) {
         let mut next = Some(Next::Wait);
         while let Some(step) = next {
-            // A bad reply must cost one connection, not the node's vote for the rest of the process.
+            // A bad reply must cost one connection, not the node's vote for the rest of the
+            // process.
             next = catch_unwind(AssertUnwindSafe(|| self.step(step))).unwrap_or_else(|_| {
                 let Server { id, address, .. } = &*self.node;
                 error!(
@@ -125,7 +129,8 @@ impl Worker {
                 }
                 Some(match self.connect() {
                     Err(NodeFailure::ShutDown) => return None,
-                    // Until the first lock there is time to check whether the address leads to the same server twice.
+                    // Until the first lock there is time to check whether the address leads to the
+                    // same server twice.
                     Ok(opened)
                         if self.first.is_none()
                             && self.primary.confirmed_until().is_none()
@@ -149,8 +154,8 @@ impl Worker {
         }
     }
 
-    /// Sleeps until `until`, or until there is work. None: asked to stop, and allowed to. `connects`: see
-    /// [`Server::stop_at`].
+    /// Sleeps until `until`, or until there is work. None: asked to stop, and allowed to.
+    /// `connects`: see [`Server::stop_at`].
     fn wait(&mut self, until: Option<Tick>, connects: bool) -> Option<()> {
         let now = time::tick();
         let stop_at = self.node.stop_at(connects, now);
@@ -261,11 +266,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether a second connection gets answers, beside a mute one that still gets none: a firewall or balancer has lost
-    /// the first one.
+    /// Whether a second connection gets answers, beside a mute one that still gets none: a firewall
+    /// or balancer has lost the first one.
     ///
-    /// A slow or stopped server answers on neither, and then on the first one first. So its commands keep their order. But
-    /// two connections may deliver answers in another order than the server has written them: hence the wait.
+    /// A slow or stopped server answers on neither, and then on the first one first. So its
+    /// commands keep their order. But two connections may deliver answers in another order than the
+    /// server has written them: hence the wait.
     fn is_answered_anew(&mut self) -> bool {
         // Runs a script: a server can answer other commands while it holds scripts back.
         let sync_record = self.node.common.records.rules().sync_record(SyncKind::Look);
@@ -320,7 +326,8 @@ impl Worker {
             let Some(wakes_at) = turn.wakes_at else {
                 return Ok(());
             };
-            // After a short read the poll announces the next bytes, but not an end that came with the last ones.
+            // After a short read the poll announces the next bytes, but not an end that came with
+            // the last ones.
             if filled == Filled::Full || is_closing && filled == Filled::Short {
                 is_readable = true;
                 continue;
@@ -344,8 +351,8 @@ impl Worker {
             // No answer since it connected.
             return self.on_disconnected(failure);
         }
-        // The first reconnect follows at once, and commands wait for it: most lost connections are restarts, or proxies
-        // that close idle ones.
+        // The first reconnect follows at once, and commands wait for it: most lost connections are
+        // restarts, or proxies that close idle ones.
         let until = time::deadline(self.node.common.connect_timeout);
         self.disconnect(failure, Health::Connecting { until });
         Next::Connect { at: time::tick() }

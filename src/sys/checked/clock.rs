@@ -80,8 +80,8 @@ pub(crate) fn reset_clock() {
     CLOCK.take();
 }
 
-/// The clock's task: goes on to the first time at which somebody wants to be woken. When it is scheduled is up to the
-/// scheduler.
+/// The clock's task: goes on to the first time at which somebody wants to be woken. When it is
+/// scheduled is up to the scheduler.
 pub(crate) fn run_clock() {
     loop {
         block_on(poll_fn(|cx| {

@@ -18,16 +18,18 @@ thread_local! {
     static HASTE: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// From here on time passes at one in `haste` steps, whatever else could run. With `None`, as at the beginning of a run,
-/// it passes only while everybody sleeps: then nothing is late, and a wake-up that was lost shows as time that has passed.
+/// From here on time passes at one in `haste` steps, whatever else could run. With `None`, as at
+/// the beginning of a run, it passes only while everybody sleeps: then nothing is late, and a
+/// wake-up that was lost shows as time that has passed.
 pub(crate) fn set_haste(haste: Option<u64>) {
     HASTE.set(haste);
 }
 
-/// Runs `body` under many schedules. Half of them are random at every step; the other half follow random priorities
-/// that change twice, which finds what needs one thread to be slow for long.
+/// Runs `body` under many schedules. Half of them are random at every step; the other half follow
+/// random priorities that change twice, which finds what needs one thread to be slow for long.
 ///
-/// The same schedules every time. `SHUTTLE_RANDOM_SEED=n` tries others, `QUORLOCK_SCHEDULES=n` n times as many.
+/// The same schedules every time. `SHUTTLE_RANDOM_SEED=n` tries others, `QUORLOCK_SCHEDULES=n` n
+/// times as many.
 pub(crate) fn check(schedules: usize, body: impl Fn() + Clone + Send + Sync + 'static) {
     let times: f64 = std::env::var("QUORLOCK_SCHEDULES")
         .ok()

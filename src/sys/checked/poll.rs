@@ -12,8 +12,8 @@ pub(crate) struct Token(pub(crate) usize);
 
 /// A source of events.
 pub(crate) trait Readiness: Send + Sync {
-    /// The event since the last call, if there was one: its token, whether there is something to read, and whether the
-    /// connection has ended.
+    /// The event since the last call, if there was one: its token, whether there is something to
+    /// read, and whether the connection has ended.
     fn take(&self) -> Option<(Token, bool, bool)>;
 }
 

@@ -1,4 +1,5 @@
-//! Connections to servers that live in the same run, and waiting for them. In the form of `sys/os/socket.rs`.
+//! Connections to servers that live in the same run, and waiting for them. In the form of
+//! `sys/os/socket.rs`.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

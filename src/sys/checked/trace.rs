@@ -1,4 +1,5 @@
-//! What happened, for whoever looks into a schedule: `QUORLOCK_TRACE=1` prints it as it happens, with the log.
+//! What happened, for whoever looks into a schedule: `QUORLOCK_TRACE=1` prints it as it happens,
+//! with the log.
 
 use std::fmt;
 use std::sync::OnceLock;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
 
-/// A connection over a dead link is given up after this time without an acknowledgement of sent bytes. The kernel's own
-/// limit is a quarter of an hour.
+/// A connection over a dead link is given up after this time without an acknowledgement of sent
+/// bytes. The kernel's own limit is a quarter of an hour.
 ///
 /// Not a time-out for answers: a slow server acknowledges, and its connection is kept.
 const DEAD_LINK: Duration = Duration::from_secs(15);
@@ -26,7 +26,8 @@ pub(crate) enum Socket {
 impl Socket {
     /// The addresses behind a name.
     ///
-    /// Blocks while the name is resolved, for as long as the system's resolver takes: only for a node's thread.
+    /// Blocks while the name is resolved, for as long as the system's resolver takes: only for a
+    /// node's thread.
     pub(crate) fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         Ok(std::net::ToSocketAddrs::to_socket_addrs(&(host, port))?.collect())
     }
@@ -74,7 +75,8 @@ impl Socket {
             .register(registry, token, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Changes the registration: input, and with `writable` also room to write. A present state is announced at once.
+    /// Changes the registration: input, and with `writable` also room to write. A present state is
+    /// announced at once.
     pub(crate) fn watch(
         &mut self,
         registry: &Registry,

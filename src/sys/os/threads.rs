@@ -1,4 +1,5 @@
-//! Threads, condition variables and clocks: the only file that starts or joins a thread, or reads a clock.
+//! Threads, condition variables and clocks: the only file that starts or joins a thread, or reads a
+//! clock.
 
 use std::io;
 use std::sync::PoisonError;
@@ -25,7 +26,8 @@ pub(crate) fn tick() -> Tick {
 pub(crate) fn wall_clock() -> Duration {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     let now = SystemTime::now();
-    // A wall clock before 1970 counts as none: all differences are zero, and the other clock decides.
+    // A wall clock before 1970 counts as none: all differences are zero, and the other clock
+    // decides.
     now.duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or(Duration::ZERO)
 }
@@ -48,17 +50,19 @@ pub(crate) fn boot_clock() -> Duration {
 /// Since some fixed point.
 #[cfg(not(unix))]
 pub(crate) fn boot_clock() -> Duration {
-    // No safe reading of such a clock here. With the standard library's, only the wall clock shows a suspend.
+    // No safe reading of such a clock here. With the standard library's, only the wall clock shows
+    // a suspend.
     static START: std::sync::OnceLock<Tick> = std::sync::OnceLock::new();
     tick().saturating_duration_since(*START.get_or_init(tick))
 }
 
 /// A condition variable for mutexes of `parking_lot` without a table of its sleepers.
 ///
-/// That of `parking_lot` keeps all waiting threads of the process in one hash table of pointers to thread-local memory. In a forked
-/// child the entries of the parent's threads stay, although those threads do not exist. New threads of the child can get the same
-/// addresses, which makes the table's lists corrupt: a manager in the child would have undefined behaviour. That of the standard
-/// library keeps no such table.
+/// That of `parking_lot` keeps all waiting threads of the process in one hash table of pointers to
+/// thread-local memory. In a forked child the entries of the parent's threads stay, although those
+/// threads do not exist. New threads of the child can get the same addresses, which makes the
+/// table's lists corrupt: a manager in the child would have undefined behaviour. That of the
+/// standard library keeps no such table.
 #[derive(Default)]
 pub(crate) struct Condvar {
     sleepers: AtomicUsize,
@@ -68,10 +72,11 @@ pub(crate) struct Condvar {
 }
 
 impl Condvar {
-    /// Unlocks the mutex of `guard` and sleeps until a notification, or until `until`. False at `until`.
+    /// Unlocks the mutex of `guard` and sleeps until a notification, or until `until`. False at
+    /// `until`.
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> bool {
-        // RACE: T1 counts itself with the caller's mutex locked; T2 locks that mutex and notifies. Therefore T2 finds T1
-        // counted, and waits for `calls` until T1 sleeps.
+        // RACE: T1 counts itself with the caller's mutex locked; T2 locks that mutex and notifies.
+        // Therefore T2 finds T1 counted, and waits for `calls` until T1 sleeps.
         self.sleepers.fetch_add(1, Relaxed);
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *calls;
@@ -152,7 +157,8 @@ impl OwnThread {
     /// Waits for the end of the thread until `deadline`. `None` if it still runs.
     pub(crate) fn join_until(self, deadline: Tick) -> Option<thread::Result<()>> {
         if self.handle.thread().id() == thread::current().id() {
-            // A thread of the manager may drop the last handle. To join itself would block for ever.
+            // A thread of the manager may drop the last handle. To join itself would block for
+            // ever.
             return Some(Ok(()));
         }
         let left = deadline.saturating_duration_since(tick());

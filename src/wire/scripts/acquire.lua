@@ -1,4 +1,5 @@
--- acquire.lua: takes a free lock, all of several locks or none, or one slot of a semaphore; and offers a fencing token.
+-- acquire.lua: takes a free lock, all of several locks or none, or one slot of a semaphore; and
+-- offers a fencing token.
 --
 -- KEYS[1]      lock keys, n of them
 -- KEYS[n + 1]  fencing counters, in the same order, as all that follows
@@ -10,48 +11,56 @@
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  version of the record that the client connected with
 -- ARGV[6]  "BEGAN LIFE CLIENT FIRST SLOT TOLD". In one argument, since each argument takes time
---     BEGAN   when the call began, microseconds since 1970: a free lock is handed over to a call that has waited for longer
---     LIFE    of the waiting list, whole milliseconds, if the call enters it when it is refused; empty if not
+--     BEGAN   when the call began, microseconds since 1970: a free lock is handed over to a call
+--             that has waited for longer
+--     LIFE    of the waiting list, whole milliseconds, if the call enters it when it is refused;
+--             empty if not
 --     CLIENT  client id; empty if the call does not wait
 --     FIRST   life of a lock that is handed over, whole milliseconds
 --     SLOT    "-" for all locks; for one of the slots the one to begin with, from 1
 --     TOLD    "1" if the client is told over this connection, "0" if it polls
 --
--- Returns the node time if all was granted and the proposal is the counter of each now; -3 if the record has another version,
--- and nothing was done; otherwise
+-- Returns the node time if all was granted and the proposal is the counter of each now; -3 if the
+-- record has another version, and nothing was done; otherwise
 -- { status, counter, time left, entered, node time, which, text }
 --   status     1 a slot is granted, and the proposal is its counter now
 --              2 granted, but a counter is not below the proposal
---              0 held by another owner, to whom it may have been handed over just now; or no slot is free
+--              0 held by another owner, to whom it may have been handed over just now; or no slot
+--                is free
 --              6 held by readers
 --              5 not looked at: the proposal is too far ahead of the node time and of the counter
 --             -1 a lock key or a counter is not a string
 --             -2 a counter is not a whole number below 2^53
---   counter    the largest that was found; 0 if that is no whole number below 2^53. With status 2 the end of the server's
---              quarantine, if that is larger
---   time left  of the lock that is in the way, or until the first slot can be free: milliseconds, -1 if it has no end
---   entered    1 if the call is in the waiting list now, of several locks in that of the one that is in the way
+--   counter    the largest that was found; 0 if that is no whole number below 2^53. With status 2
+--              the end of the server's quarantine, if that is larger
+--   time left  of the lock that is in the way, or until the first slot can be free: milliseconds,
+--              -1 if it has no end
+--   entered    1 if the call is in the waiting list now, of several locks in that of the one that
+--                is in the way
 --   node time  microseconds since 1970
 --   which      slot was granted, or which of several locks it is about, from 1; 0 for none
---   text       with status 0 and 6 the label in the lock's value, behind the random part, which stays secret
+--   text       with status 0 and 6 the label in the lock's value, behind the random part, which
+--              stays secret
 --
--- A key with our token is a grant and gets its full life: it was handed over to us, or the command runs twice. But a
--- counter equal to our proposal is never an acceptance: it may be another owner's.
+-- A key with our token is a grant and gets its full life: it was handed over to us, or the command
+-- runs twice. But a counter equal to our proposal is never an acceptance: it may be another
+-- owner's.
 --
--- A call waits in one list of a node at a time: that of the conflicting lock. If this lock is handed over to it and
--- another one conflicts, the call hands the first one on in the same step. So no free lock is kept for a call that
--- cannot have all of them.
+-- A call waits in one list of a node at a time: that of the conflicting lock. If this lock is
+-- handed over to it and another one conflicts, the call hands the first one on in the same step. So
+-- no free lock is kept for a call that cannot have all of them.
 --
 -- All nodes begin at the same slot, so nodes with the same free slots grant the same one.
 
 -- include clock.lua
 local proposal = tonumber(ARGV[3])
 
--- The shortest way for one lock, before any function, because Lua makes each function again in every run. Four
--- commands, because this runs on every node for every acquisition. All is read before the lock is set: an access list
--- that forbids one of the commands leaves no lock behind. No node refuses a proposal with so small a lead: half of the
--- shortest quarantine, microseconds. Counters are compared as text if they have the length of times, which orders
--- numbers correctly; other text of that length may be replaced. The record's END is text of that length as well,
+-- The shortest way for one lock, before any function, because Lua makes each function again in
+-- every run. Four commands, because this runs on every node for every acquisition. All is read
+-- before the lock is set: an access list that forbids one of the commands leaves no lock behind. No
+-- node refuses a proposal with so small a lead: half of the shortest quarantine, microseconds.
+-- Counters are compared as text if they have the length of times, which orders numbers correctly;
+-- other text of that length may be replaced. The record's END is text of that length as well,
 -- characters 34 to 49.
 local found
 if #KEYS == 6 then
@@ -169,7 +178,8 @@ if has_waiting then
   end
 
   if which ~= 0 or not wanted[1] then
-    -- It enters the list in the same step, so that it misses no later release, and hands its own locks on.
+    -- It enters the list in the same step, so that it misses no later release, and hands its own
+    -- locks on.
     local left, text, list = -1, "", 1
     if has_slots then
       for i = 1, n do
@@ -204,14 +214,14 @@ if bad ~= 0 then
   return reply(bad, 0, (n > 1 or has_slots) and bad_which or 0)
 end
 
--- The proposal stays stored unless the counter was larger: a later raise needs a counter of each lock. END is not
--- stored: a lock granted by other servers during this quarantine has a smaller token, and extend.lua refuses a token
--- below the counter.
+-- The proposal stays stored unless the counter was larger: a later raise needs a counter of each
+-- lock. END is not stored: a lock granted by other servers during this quarantine has a smaller
+-- token, and extend.lua refuses a token below the counter.
 for _, i in ipairs(wanted) do
   if (whole(found[n + i]) or 0) < proposal then
     set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
-    -- Deletes nothing: only who may release the lock gets it. Not as the first write, behind which a full server
-    -- runs SET.
+    -- Deletes nothing: only who may release the lock gets it. Not as the first write, behind which
+    -- a full server runs SET.
     if not found[i] then
       redis.call("DEL", KEYS[i])
     end

@@ -4,23 +4,26 @@
 -- KEYS[1]  lock key
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the reader's entry, whole milliseconds, at least 1
--- ARGV[3]  value for a counter that is missing or below the end of the quarantine, a whole number below 2^53
+-- ARGV[3]  value for a counter that is missing or below the end of the quarantine, a whole number
+--          below 2^53
 --
 -- Returns -3 if the record has another version, and nothing was done; otherwise
 -- { status, counter, time left, entered, node time, 0, text }
 --   status     7 granted, and the counter is that of the last writer
 --              0 held by a writer
 --              6 shared, but a writer waits before it
---              5 not looked at: the counter is missing or too low, and the value for it is too far ahead of the node time
+--              5 not looked at: the counter is missing or too low, and the value for it is too far
+--                ahead of the node time
 --             -1 the lock key, the counter or the readers have another type
 --             -2 the counter is not a whole number below 2^53
 --   counter    7 as it is now; otherwise as it was found, 0 if that is no whole number below 2^53
 --   the others as in acquire.lua
 --
--- Readers: a sorted set with the owner token of each, scored by the end of its entry, in milliseconds of this node's
--- clock. The lock key decides: an entry counts only while the lock key shows a shared lock. So the script that makes
--- the lock shared deletes the set first, and an old set revives no reader. The lock key lives at least as long as each
--- entry: here and in extend_shared.lua its life only grows.
+-- Readers: a sorted set with the owner token of each, scored by the end of its entry, in
+-- milliseconds of this node's clock. The lock key decides: an entry counts only while the lock key
+-- shows a shared lock. So the script that makes the lock shared deletes the set first, and an old
+-- set revives no reader. The lock key lives at least as long as each entry: here and in
+-- extend_shared.lua its life only grows.
 
 -- include clock.lua
 local ms = math.floor(now / 1000)
@@ -73,11 +76,12 @@ end
 local lasts = ttl
 if lock then
   lasts = redis.call("PTTL", KEYS[1])
-  -- Removes expired entries here. So a release needs no command for them that an access list may forbid.
+  -- Removes expired entries here. So a release needs no command for them that an access list may
+  -- forbid.
   redis.call("ZREMRANGEBYSCORE", KEYS[6], "-inf", string.format("%.0f", ms))
 else
-  -- Before anything is set. PEXPIRE of a missing set only shows whether the access list permits it: no set stays
-  -- without an expiry.
+  -- Before anything is set. PEXPIRE of a missing set only shows whether the access list permits it:
+  -- no set stays without an expiry.
   redis.call("DEL", KEYS[6])
   redis.call("PEXPIRE", KEYS[6], ttl)
   -- Likewise. Only a reader that can leave is admitted: release_shared.lua reads the last entry.

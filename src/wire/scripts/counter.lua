@@ -6,8 +6,8 @@ local function whole(found)
   return number and number < 9007199254740992 and number or nil
 end
 
--- The number of the counter that was `found` under `key`, 0 if there is none; or nil, and why it is no number: -1 for a key
--- of another type, -2 for another value.
+-- The number of the counter that was `found` under `key`, 0 if there is none; or nil, and why it is
+-- no number: -1 for a key of another type, -2 for another value.
 local function read_counter(key, found)
   local number = whole(found)
   if number then
@@ -20,8 +20,9 @@ local function read_counter(key, found)
   return 0
 end
 
--- Sets a counter for `life` whole milliseconds, 0 for no expiry; returns the old value. Stores the text as sent: a
--- number formatted by the script loses digits. `call`: redis.pcall to return an error, redis.call to end the script.
+-- Sets a counter for `life` whole milliseconds, 0 for no expiry; returns the old value. Stores the
+-- text as sent: a number formatted by the script loses digits. `call`: redis.pcall to return an
+-- error, redis.call to end the script.
 local function set_counter(call, key, value, life)
   if life == "0" then
     return call("SET", key, value, "GET")

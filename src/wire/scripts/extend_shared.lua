@@ -3,33 +3,37 @@
 -- KEYS as in acquire.lua, of one lock
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the entry, whole milliseconds, at least 1
--- ARGV[3]  the number of the last writer that the reader has found, or a larger counter that it was shown: a whole number
---          below 2^53
+-- ARGV[3]  the number of the last writer that the reader has found, or a larger counter that it was
+--          shown: a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  version of the record that the client connected with
--- ARGV[6]  "set": sets a missing entry, too. Only if a majority has confirmed the reader with this number
+-- ARGV[6]  "set": sets a missing entry, too. Only if a majority has confirmed the reader with this
+--          number
 --          "keep": sets nothing
---          "raise": only lifts the counter to the number, and nothing where there is no counter: it was lost since the acquire
+--          "raise": only lifts the counter to the number, and nothing where there is no counter: it
+--          was lost since the acquire
 -- ARGV[7]  as in extend.lua
 --
--- Returns the node time if extended and the counter is the number; -3 if the record has another version, and nothing was done;
--- otherwise
+-- Returns the node time if extended and the counter is the number; -3 if the record has another
+-- version, and nothing was done; otherwise
 -- { status, counter, 0, 0, node time, 0, "" }
 --   status     1 extended
 --              4 set again
 --              6 extended, and the counter is above the number
 --              2 with "raise": the counter is above the number, and this node must not be counted
---              0 the entry is gone or over. With "set": it was not set, because the counter is above the number
+--              0 the entry is gone or over. With "set": it was not set, because the counter is
+--                above the number
 --              3 the lock key is another owner's
 --             -1 the counter or the readers have another type
 --             -2 the counter is not a whole number below 2^53
 --   the others as in extend.lua
 --
--- An existing entry is extended with any counter. It exists if it is in the set, its end is in the future, and the lock
--- is shared: making the lock shared deletes the set, so no writer was granted the lock here since the entry was set.
--- Other readers lift counters. Only "set" makes an entry, and never with a counter above the number: the nodes that
--- confirmed the reader have lifted theirs to it, so a writer may have come and gone here. The life of an entry and
--- of the lock key is never shortened.
+-- An existing entry is extended with any counter. It exists if it is in the set, its end is in the
+-- future, and the lock is shared: making the lock shared deletes the set, so no writer was granted
+-- the lock here since the entry was set. Other readers lift counters. Only "set" makes an entry,
+-- and never with a counter above the number: the nodes that confirmed the reader have lifted theirs
+-- to it, so a writer may have come and gone here. The life of an entry and of the lock key is never
+-- shortened.
 local SHARED_LOCK = "quorlock:shared"
 
 -- include clock.lua

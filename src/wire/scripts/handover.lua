@@ -1,26 +1,30 @@
--- handover.lua: hands free locks over to waiting calls, and keeps the waiting lists. Included in the scripts that grant
--- and free locks, after counter.lua, if calls may wait.
+-- handover.lua: hands free locks over to waiting calls, and keeps the waiting lists. Included in
+-- the scripts that grant and free locks, after counter.lua, if calls may wait.
 --
--- Waiting list: a sorted set with one member per waiting call, scored by the start of the call, microseconds since
--- 1970: the same order on all nodes. A call that polls, because its connection gets no messages, has half a microsecond
--- more. A member is the client's id (16 hex digits), "w" or "r" for a writer or reader, and the value for the lock key
--- or the reader's entry: the call's owner token (32 hex digits), and its label.
+-- Waiting list: a sorted set with one member per waiting call, scored by the start of the call,
+-- microseconds since 1970: the same order on all nodes. A call that polls, because its connection
+-- gets no messages, has half a microsecond more. A member is the client's id (16 hex digits), "w"
+-- or "r" for a writer or reader, and the value for the lock key or the reader's entry: the call's
+-- owner token (32 hex digits), and its label.
 --
--- Mark: a string that exists while a call may wait, so that the shortest ways need one command to see that none does.
--- Its value is the time until which a polling writer keeps readers out, milliseconds since 1970; "" for none.
+-- Mark: a string that exists while a call may wait, so that the shortest ways need one command to
+-- see that none does. Its value is the time until which a polling writer keeps readers out,
+-- milliseconds since 1970; "" for none.
 --
--- A free lock is handed over to the first live call, for a short life: the key gets its value, the counter gets the
--- token offered by the releasing or acquiring call, and the client gets a message. That is a grant like any other, and
--- the call counts it as this node's answer to its last acquire. If that is not enough, the call acquires again with the
--- same owner token: the key is its own and gets its full life. Readers before the first writer get the lock together,
--- with an unchanged counter.
+-- A free lock is handed over to the first live call, for a short life: the key gets its value, the
+-- counter gets the token offered by the releasing or acquiring call, and the client gets a message.
+-- That is a grant like any other, and the call counts it as this node's answer to its last acquire.
+-- If that is not enough, the call acquires again with the same owner token: the key is its own and
+-- gets its full life. Readers before the first writer get the lock together, with an unchanged
+-- counter.
 --
--- The list decides who comes first, and the key who holds the lock. If an access list forbids one of these commands, or
--- a key has another type, calls wait without the list.
+-- The list decides who comes first, and the key who holds the lock. If an access list forbids one
+-- of these commands, or a key has another type, calls wait without the list.
 --
--- The message: "TOKEN VERSION LIFE TIME KIND LENGTH VALUE KEY". TOKEN is 0 if the counter differs; TIME is the node
--- time, microseconds since 1970; KIND is "w" or "r"; LENGTH is that of VALUE. A client with the call of a writer in the list
--- that keeps readers out gets a question, of KIND "q": nothing was handed over, and a missing call leaves the list.
+-- The message: "TOKEN VERSION LIFE TIME KIND LENGTH VALUE KEY". TOKEN is 0 if the counter differs;
+-- TIME is the node time, microseconds since 1970; KIND is "w" or "r"; LENGTH is that of VALUE. A
+-- client with the call of a writer in the list that keeps readers out gets a question, of KIND "q":
+-- nothing was handed over, and a missing call leaves the list.
 
 -- The value of the lock key while readers share it.
 local SHARED = "quorlock:shared"
@@ -38,8 +42,8 @@ local function millis()
   return math.floor(micros() / 1000)
 end
 
--- Puts back the last popped call. If it was the only one, its list is a new key and gets the life of the mark: both
--- were made together.
+-- Puts back the last popped call. If it was the only one, its list is a new key and gets the life
+-- of the mark: both were made together.
 local function put_back(keys, began, member)
   redis.pcall("ZADD", keys[3], began, member)
   if redis.pcall("PTTL", keys[3]) == -1 then
@@ -48,17 +52,17 @@ local function put_back(keys, began, member)
   end
 end
 
--- Hands a lock over to the first live call, or to all readers before the first writer; but to none after the call `me`,
--- which began at `since`.
+-- Hands a lock over to the first live call, or to all readers before the first writer; but to none
+-- after the call `me`, which began at `since`.
 --   keys    lock key, counter, waiting list, mark, readers
 --   owner   value of the lock key; false or nil for a free lock. A shared lock admits readers
 --   seen    value of the counter
 --   offer   offered token, as text; life of the counter; life of a handed-over lock: milliseconds
--- Returns the value of the lock key then, "" if more dead calls are before `me` than one run removes; and whether a
--- writer is, or may be, before `me`.
+-- Returns the value of the lock key then, "" if more dead calls are before `me` than one run
+-- removes; and whether a writer is, or may be, before `me`.
 --
--- A server in quarantine, or without a record, hands nothing over: its vote would not count, and the holder could not
--- heal the lock there.
+-- A server in quarantine, or without a record, hands nothing over: its vote would not count, and
+-- the holder could not heal the lock there.
 local function hand_over(keys, owner, seen, record, mark, offer, me, since)
   local finish, now = string.sub(record or "", 34, 49), micros()
   if (tonumber(finish) or math.huge) > now then
@@ -97,8 +101,8 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
         return owner, heard ~= nil
       end
     elseif (heard or redis.pcall("PUBLISH", channel, "")) ~= 0 then
-      -- A missing counter, or one below the end of the quarantine, counts as that end. Readers get the counter
-      -- unchanged.
+      -- A missing counter, or one below the end of the quarantine, counts as that end. Readers get
+      -- the counter unchanged.
       if kind == "r" then
         token = seen and #seen == 16 and finish <= seen and seen or "0"
       elseif #offer[1] == 16 and finish < offer[1] and (not seen or #seen == 16 and seen < offer[1]) then
@@ -123,7 +127,8 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
           lasts = first
           redis.call("PEXPIRE", keys[1], lasts)
         end
-        -- Never shorter: a reader that was refused here, and is in the list, may have got its entry by an extension.
+        -- Never shorter: a reader that was refused here, and is in the list, may have got its entry
+        -- by an extension.
         redis.call("ZADD", keys[5], "GT", string.format("%.0f", millis() + first), value)
         -- As in acquire_shared.lua.
         redis.call("PEXPIRE", keys[5], lasts < 0 and 7200000 or lasts)
@@ -149,8 +154,9 @@ local function leave(keys, member)
   end
 end
 
--- Enters a call in the list for `life` milliseconds; `told` is "1" if it is told over this connection. `keeps_out`: what the mark
--- says from then on. Returns 1 if that was done. No list is left without an end where the access list forbids to give it one.
+-- Enters a call in the list for `life` milliseconds; `told` is "1" if it is told over this
+-- connection. `keeps_out`: what the mark says from then on. Returns 1 if that was done. No list is
+-- left without an end where the access list forbids to give it one.
 local function enter(keys, member, since, life, told, keeps_out)
   local kept = redis.pcall("PTTL", keys[3])
   local permitted = kept ~= -2 or type(redis.pcall("PEXPIRE", keys[3], life)) == "number"

@@ -9,7 +9,8 @@
 --
 -- Returns { what, time left, counter, waiting, waiting since, node time, value, number of readers,
 --           owner token of a reader, its time left, … }
---   what           0 no lock key, 1 a value, 2 a value that no lock has, 3 readers, -1 a key of another type
+--   what           0 no lock key, 1 a value, 2 a value that no lock has, 3 readers, -1 a key of
+--                    another type
 --   time left      of the lock key, or of the reader's entry: milliseconds; -1 if it has no end
 --   counter        -1 if there is none, -2 if it is no whole number below 2^53
 --   waiting        calls in the waiting list

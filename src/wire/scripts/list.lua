@@ -1,4 +1,5 @@
--- list.lua: the locks and permits with keys on the node, a part of its keys at a time. Changes nothing.
+-- list.lua: the locks and permits with keys on the node, a part of its keys at a time. Changes
+-- nothing.
 --
 -- KEYS[1]  record, which is not read: a script names a key
 -- ARGV[1]  where to go on: "0" at first
@@ -10,7 +11,8 @@
 --
 -- Returns { where to go on, too many, key, … }
 --   where to go on  digits; "0" at the end
---   too many        1 if there were more keys than can be returned: the same place, to be looked at in smaller parts; else 0
+--   too many        1 if there were more keys than can be returned: the same place, to be looked at
+--                     in smaller parts; else 0
 --   key             a counter's, or the set of a lock's readers
 local page = redis.call("SCAN", ARGV[1], "MATCH", ARGV[3], "COUNT", ARGV[2])
 local max, longest, room = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])

@@ -1,4 +1,5 @@
--- once_record.lua: records a run of a job, while the lock of the job is held; or copies the record of another node.
+-- once_record.lua: records a run of a job, while the lock of the job is held; or copies the record
+-- of another node.
 --
 -- KEYS[1]  lock key
 -- KEYS[2]  record of the job
@@ -9,8 +10,9 @@
 --
 -- Returns 1 if it is recorded, or a later one is; 0 if the lock key is not the owner's
 --
--- A record: FORMAT STATE PERIOD TOKEN and more, which only clients read. Later records have a larger PERIOD, or the same one
--- and a larger TOKEN; of one run "begun" is the earlier one. Formats begin with the same four fields.
+-- A record: FORMAT STATE PERIOD TOKEN and more, which only clients read. Later records have a
+-- larger PERIOD, or the same one and a larger TOKEN; of one run "begun" is the earlier one. Formats
+-- begin with the same four fields.
 local found = redis.call("MGET", KEYS[1], KEYS[2])
 if ARGV[3] and found[1] ~= ARGV[3] then
   return 0

@@ -1,10 +1,13 @@
--- release.lua: releases the owner's locks or slots, and no others; hands each over to the first waiting call.
+-- release.lua: releases the owner's locks or slots, and no others; hands each over to the first
+-- waiting call.
 --
 -- KEYS as in acquire.lua
 -- ARGV[1]  owner token
--- ARGV[2]  "NEXT LIFE FIRST RAISED KEEP": what is needed only if others wait, the token was raised, or there are slots
---     NEXT    the fencing token that is offered to the next owner: the time for all, or one more than the owner's token. Only where
---             the owner's key was: whoever only leaves the list offers none
+-- ARGV[2]  "NEXT LIFE FIRST RAISED KEEP": what is needed only if others wait, the token was raised,
+--          or there are slots
+--     NEXT    the fencing token that is offered to the next owner: the time for all, or one more
+--             than the owner's token. Only where the owner's key was: whoever only leaves the list
+--             offers none
 --     LIFE    of the counter, whole milliseconds; 0 for no end
 --     FIRST   life of a lock that is handed over, whole milliseconds
 --     RAISED  the owner's fencing token if it was raised, a whole number below 2^53; 0 if not
@@ -21,10 +24,11 @@
 --
 -- Returns 1 if all locks were its owner's, or one slot; 0 otherwise.
 --
--- A key of another type is not ours. Harmless if repeated or late: a released owner token is never used again.
+-- A key of another type is not ours. Harmless if repeated or late: a released owner token is never
+-- used again.
 
--- The shortest ways for one lock, before any function, as in acquire.lua: without a waiting call; or with a writer
--- next, as the first call in the list or as the call that would enter it.
+-- The shortest ways for one lock, before any function, as in acquire.lua: without a waiting call;
+-- or with a writer next, as the first call in the list or as the call that would enter it.
 if #KEYS == 6 and string.sub(ARGV[2], -4) == " 0 -" then
   local found = redis.call("MGET", KEYS[1], KEYS[4])
   local mine, mark = found[1] == ARGV[1], found[2]
@@ -79,7 +83,8 @@ for i = 1, n do
   if mine[i] then
     -- First: a full server runs SET only behind another write.
     redis.call("DEL", KEYS[i])
-    -- The raise may have missed this node. Never without our key and never without a counter, as in extend.lua.
+    -- The raise may have missed this node. Never without our key and never without a counter, as in
+    -- extend.lua.
     if raised ~= "0" and (whole(found[n + i]) or math.huge) < tonumber(raised) then
       set_counter(redis.pcall, KEYS[n + i], raised, life)
       found[n + i] = raised

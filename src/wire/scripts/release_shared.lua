@@ -1,11 +1,13 @@
--- release_shared.lua: ends a reader's entry, and no other. Without further entries the lock is free and is handed over.
+-- release_shared.lua: ends a reader's entry, and no other. Without further entries the lock is free
+-- and is handed over.
 --
--- KEYS[1]  lock key, and the other KEYS and ARGV as in release.lua, of a call that reads; RAISED is always 0, and KEEP "-"
+-- KEYS[1]  lock key, and the other KEYS and ARGV as in release.lua, of a call that reads; RAISED is
+--          always 0, and KEEP "-"
 --
 -- Returns 1 if the entry was ended, 0 if it was already gone.
 --
--- A crashed reader keeps the lock only until its own entry ends: the life of the lock key is cut to the longest
--- remaining entry.
+-- A crashed reader keeps the lock only until its own entry ends: the life of the lock key is cut to
+-- the longest remaining entry.
 local found = redis.call("MGET", KEYS[1], KEYS[4], KEYS[2], KEYS[3])
 local lock, mark = found[1], found[2]
 local ended, is_free = 0, not lock

@@ -1,21 +1,24 @@
--- sync_record.lua: reads the server's record and updates it: the process that keeps the data, since when, and the
--- longest ttl of any lock there. Runs in the login, before any command that can set a lock, and again for another
--- version of the record.
+-- sync_record.lua: reads the server's record and updates it: the process that keeps the data, since
+-- when, and the longest ttl of any lock there. Runs in the login, before any command that can set a
+-- lock, and again for another version of the record.
 --
 -- KEYS[1]  record
 -- ARGV[1]  a new version: 15 digits
--- ARGV[2]  the longest ttl of this client's locks, whole milliseconds, for a server without a record; 0 for a client without
---          quarantine
--- ARGV[3]  the longest that records of other servers have, or that an operator sets: whole milliseconds
+-- ARGV[2]  the longest ttl of this client's locks, whole milliseconds, for a server without a
+--          record; 0 for a client without quarantine
+-- ARGV[3]  the longest that records of other servers have, or that an operator sets: whole
+--          milliseconds
 -- ARGV[4]  "note"
 --          "look": writes nothing
---          "vouch": an operator confirms that nothing was lost, if there is no record or this process began without one
+--          "vouch": an operator confirms that nothing was lost, if there is no record or this
+--          process began without one
 -- ARGV[5]  the number of this client's servers
 --
 -- Returns { status, served, max_ttl, kept, version, servers, limited, logged, replicas, text }
 --   status   1 this process has kept all data, and began with the data of another process
 --            2 there was no record: the server is new, or has lost all data
---            3 there was a record of another process: the server was restarted, promoted, restored or swapped
+--            3 there was a record of another process: the server was restarted, promoted, restored
+--              or swapped
 --            4 this process has kept all data, and began with none
 --            5 an operator has confirmed that nothing was lost
 --            6 the server has no quarantine
@@ -23,14 +26,17 @@
 --   max_ttl  the longest ttl of any lock, as it is stored now: milliseconds
 --   kept     1 if the record is stored with all that, 0 if not
 --   version  of the record that is stored; 0 if none is
---   servers  how many servers other clients have, as the record was found; 0 if nobody has written that
+--   servers  how many servers other clients have, as the record was found; 0 if nobody has written
+--            that
 --   limited  0 if its memory has no limit
 --   logged   1 if every write is logged to the disk, 0 if not, 2 if INFO does not show it
 --   replicas connected to it
---   text     maxmemory-policy, nothing if INFO does not show it; that version; and the versions out of which it grew
+--   text     maxmemory-policy, nothing if INFO does not show it; that version; and the versions out
+--            of which it grew
 --
--- The number of servers follows clients with one server more or less, and no others. It is no part of the version: two
--- clients with two numbers would otherwise force each other to sync with every command.
+-- The number of servers follows clients with one server more or less, and no others. It is no part
+-- of the version: two clients with two numbers would otherwise force each other to sync with every
+-- command.
 
 -- Longest ttl: milliseconds.
 local LONGEST = 3600000
@@ -43,8 +49,8 @@ local function info(section, pattern)
 end
 
 -- include clock.lua
--- A promoted replica counts as another process: it may have missed writes of its primary, and may be the one whose
--- record that primary had taken over.
+-- A promoted replica counts as another process: it may have missed writes of its primary, and may
+-- be the one whose record that primary had taken over.
 local run = info("server", "run_id:(%w+)") or "?"
 if run ~= "?" and info("replication", "second_repl_offset:(%d+)") then
   run = run .. (info("replication", "master_replid:(%w+)") or "")
@@ -69,8 +75,8 @@ if not version or #version ~= 15 or #since ~= 16 or #finish ~= 16 or #servers > 
 end
 since = tonumber(since)
 local stored = finish and math.max(0, math.min(math.floor((tonumber(finish) - since) / 1000), LONGEST)) or 0
--- RACE: T1, a client with a shorter ttl, writes the first record of an emptied server before it has seen the others.
--- Therefore a client that has seen both raises it.
+-- RACE: T1, a client with a shorter ttl, writes the first record of an emptied server before it has
+-- seen the others. Therefore a client that has seen both raises it.
 local max_ttl = math.max(stored > 0 and stored or own, reported)
 
 -- After an hour a promoted process without replicas no longer shows its promotion.

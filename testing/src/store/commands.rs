@@ -1,4 +1,5 @@
-//! The commands of a server: those of scripts, those of connections, and a few by which a test looks and sets.
+//! The commands of a server: those of scripts, those of connections, and a few by which a test
+//! looks and sets.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds as _};
@@ -332,8 +333,8 @@ fn add(keys: &mut Keyspace, key: &[u8], args: &[&[u8]]) -> Outcome {
     Ok(Reply::count(added))
 }
 
-/// Servers go through their keys in an order of their own. Here the order is that of the keys, and the cursor counts those that
-/// were passed.
+/// Servers go through their keys in an order of their own. Here the order is that of the keys, and
+/// the cursor counts those that were passed.
 fn scan(keys: &Keyspace, cursor: &[u8], options: &[&[u8]]) -> Outcome {
     let cursor = integer(cursor).map_err(|_| Refused("ERR invalid cursor".to_owned()))?;
     let (mut from, mut count, mut begin) = (size(cursor), 10, &b""[..]);

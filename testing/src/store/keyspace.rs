@@ -1,4 +1,5 @@
-//! The keys of a server: strings and sorted sets, with an expiry or without. Keys of other types exist only to be in the way.
+//! The keys of a server: strings and sorted sets, with an expiry or without. Keys of other types
+//! exist only to be in the way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,8 @@ pub(super) struct Keyspace {
 }
 
 impl Keyspace {
-    /// Sets the time, in milliseconds since 1970, and removes what has expired: a key lives through its last millisecond.
+    /// Sets the time, in milliseconds since 1970, and removes what has expired: a key lives through
+    /// its last millisecond.
     pub(super) fn go_to(&mut self, now: i64) {
         self.now = now;
         self.entries

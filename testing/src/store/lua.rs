@@ -1,7 +1,7 @@
 //! Runs scripts as a Redis server does: Lua 5.1 with `KEYS`, `ARGV` and `redis`.
 //!
-//! An interpreter keeps nothing of a script but its compiled form, so all stores of a process share a few of them. Each runs
-//! one script at a time.
+//! An interpreter keeps nothing of a script but its compiled form, so all stores of a process share
+//! a few of them. Each runs one script at a time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,9 @@ use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 use crate::store::commands::Data;
 use crate::store::reply::Reply;
 
-/// What scripts have beside the libraries of Lua. It is given the function that runs a command. It returns the function that
-/// runs a script, and returns whether the script ended without an error, and its reply or the text of the error.
+/// What scripts have beside the libraries of Lua. It is given the function that runs a command. It
+/// returns the function that runs a script, and returns whether the script ended without an error,
+/// and its reply or the text of the error.
 const PRELUDE: &str = r#"
 local run = ...
 local function raise(name)
@@ -154,7 +155,8 @@ fn one_line(text: &str) -> String {
     text.replace(['\r', '\n'], " ")
 }
 
-/// An argument of `redis.call`. Numbers as servers write them: with 17 digits, where Lua's own form has 14.
+/// An argument of `redis.call`. Numbers as servers write them: with 17 digits, where Lua's own form
+/// has 14.
 fn argument(value: &Value) -> Result<Vec<u8>, &'static str> {
     const WHOLE_MAX: f64 = 1e17;
     match value {

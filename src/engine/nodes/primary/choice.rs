@@ -188,7 +188,8 @@ mod tests {
         );
     }
 
-    /// Two clients of the same members, each with some of the answers, never choose different servers at once.
+    /// Two clients of the same members, each with some of the answers, never choose different
+    /// servers at once.
     #[test]
     fn two_clients_with_answers_of_different_members_choose_one_server() {
         let minds = ["a", "b", "c"];

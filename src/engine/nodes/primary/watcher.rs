@@ -29,7 +29,8 @@ pub(super) struct Watcher<F> {
 }
 
 impl<F: Fn(Report)> Watcher<F> {
-    /// Asks on each message, and then at least once per pause. Keeps the connection until a question has no answer.
+    /// Asks on each message, and then at least once per pause. Keeps the connection until a
+    /// question has no answer.
     pub(super) fn run(mut self) {
         let mut kept = None;
         let mut failures = 0_usize;
