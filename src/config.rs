@@ -228,7 +228,8 @@ impl Config {
         }
         if ttl < needed {
             let reason = format!(
-                "is {}: with a response timeout of {} it must be at least {}, so that a renewal can be tried again before the \
+                "is {}: with a response timeout of {} it must be at least {}, so that a renewal \
+                 can be tried again before the \
                  lock is lost",
                 Exactly(ttl),
                 Exactly(self.response_timeout),
@@ -262,7 +263,8 @@ impl Config {
         let needed = ttl.saturating_mul(TTLS_IN_A_FENCING_TTL);
         let fencing_ttl = self.fencing_ttl.filter(|it| *it < needed)?;
         let reason = format!(
-            "is {}: with locks of up to {} it must be at least {}, or counters are gone when the next holder comes: raise \
+            "is {}: with locks of up to {} it must be at least {}, or counters are gone when the \
+             next holder comes: raise \
              fencing_ttl, or set it to None, or lower the ttl",
             Exactly(fencing_ttl),
             Exactly(ttl),

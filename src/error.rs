@@ -85,7 +85,8 @@ pub enum BuildProblem {
     },
     /// Two entries are the same server, whose grant would count twice.
     #[error(
-        "nodes {first} and {second} are the same server ({address}): every node must be a server of its own"
+        "nodes {first} and {second} are the same server ({address}): every node must be a server \
+         of its own"
     )]
     DuplicateNode {
         /// The first entry's place in the list, from 0.
@@ -151,7 +152,8 @@ pub enum AcquireError {
     /// This process has more calls under way than the nodes answer in time, and the call did not
     /// get its turn. Nothing was sent. Use fewer threads, or wait longer.
     #[error(
-        "{name:?}: busy: this process has more calls under way than the nodes answer in time (waited {}): use fewer threads, or wait \
+        "{name:?}: busy: this process has more calls under way than the nodes answer in time \
+         (waited {}): use fewer threads, or wait \
          longer",
         About(*waited)
     )]
@@ -163,7 +165,8 @@ pub enum AcquireError {
     },
     /// A majority granted the lock too late: nothing usable of its ttl was left. It was released.
     #[error(
-        "{name:?}: granted too late: the round took {} of a ttl of {}; the nodes or this machine are too slow",
+        "{name:?}: granted too late: the round took {} of a ttl of {}; the nodes or this machine \
+         are too slow",
         About(*took), Exactly(*ttl)
     )]
     TooLate {
@@ -225,7 +228,8 @@ pub enum AcquireError {
     },
     /// The name begins like the internal keys of this crate.
     #[error(
-        "names that begin with \"quorlock:\" are reserved: they are the keys of fencing counters and waiting lists"
+        "names that begin with \"quorlock:\" are reserved: they are the keys of fencing counters \
+         and waiting lists"
     )]
     NameReserved,
     /// The ttl of this lock is not allowed under the manager's settings.
@@ -462,7 +466,8 @@ pub enum ReleaseError {
     Lost(#[from] Lost),
     /// No majority confirmed within the response timeout. The release stays queued for the other
     /// nodes. Where it never arrives, the key expires within one ttl.
-    #[error("release not confirmed: {confirmed} of {} nodes confirmed: {}", nodes.len(), Rows(nodes))]
+    #[error("release not confirmed: {confirmed} of {} nodes confirmed: \
+        {}", nodes.len(), Rows(nodes))]
     NotConfirmed {
         /// The number of confirming nodes.
         confirmed: usize,

@@ -51,9 +51,11 @@ pub struct Sql {
 
 /// For PostgreSQL 9.5 and later.
 pub const POSTGRES: Sql = Sql {
-    create: "CREATE TABLE IF NOT EXISTS quorlock_fence (name text PRIMARY KEY, token bigint NOT NULL)",
+    create: "CREATE TABLE IF NOT EXISTS quorlock_fence (name text PRIMARY KEY, token bigint NOT \
+        NULL)",
     register: "INSERT INTO quorlock_fence AS it (name, token) VALUES ($1, $2) \
-               ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE it.token <= excluded.token \
+               ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE it.token <= \
+               excluded.token \
                RETURNING token",
     largest: "SELECT token FROM quorlock_fence WHERE name = $1 FOR UPDATE",
 };
@@ -72,9 +74,11 @@ pub const MYSQL: Sql = Sql {
 
 /// For SQLite 3.37 and later. Begin with `BEGIN IMMEDIATE`.
 pub const SQLITE: Sql = Sql {
-    create: "CREATE TABLE IF NOT EXISTS quorlock_fence (name text PRIMARY KEY, token integer NOT NULL) STRICT",
+    create: "CREATE TABLE IF NOT EXISTS quorlock_fence (name text PRIMARY KEY, token integer NOT \
+        NULL) STRICT",
     register: "INSERT INTO quorlock_fence AS it (name, token) VALUES (?1, ?2) \
-               ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE it.token <= excluded.token \
+               ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE it.token <= \
+               excluded.token \
                RETURNING token",
     largest: "SELECT token FROM quorlock_fence WHERE name = ?1",
 };
@@ -97,7 +101,8 @@ pub const REDIS: &str = include_str!("fence/run.lua");
 /// errors of your own code.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "the storage rejected fencing token {ours}: a later holder registered {}; drop this work and take the lock again",
+    "the storage rejected fencing token {ours}: a later holder registered {}; drop this work and \
+     take the lock again",
     .seen.map_or("a larger one".to_owned(), |it| it.to_string())
 )]
 pub struct Stale {
@@ -116,7 +121,8 @@ mod tests {
         let (ours, seen) = (FencingToken(33), Some(34));
         assert_eq!(
             Stale { ours, seen }.to_string(),
-            "the storage rejected fencing token 33: a later holder registered 34; drop this work and take the lock again"
+            "the storage rejected fencing token 33: a later holder registered 34; drop this work \
+             and take the lock again"
         );
         let unknown = Stale { ours, seen: None }.to_string();
         assert!(unknown.contains("registered a larger one;"), "{unknown}");

@@ -56,7 +56,8 @@ const FACTS_EVERY: Duration = Duration::from_secs(60);
 /// Largest number of sends of a command for one round. More sends mean that a program keeps
 /// changing the record.
 const CHANGES_MAX: u8 = 16;
-const RECORD_CHANGES: &str = "its record changes all the time; check that no program deletes or sets the key quorlock:record there: MONITOR";
+const RECORD_CHANGES: &str = "its record changes all the time; check that no program deletes or \
+    sets the key quorlock:record there: MONITOR";
 
 /// Result of a command, for its handler.
 pub(crate) struct Vote {

@@ -21,7 +21,8 @@ use crate::{nodes, screen, show};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Checks each server several times. Reports each problem, why it matters and what to do. Changes nothing that a lock depends on, \
+Checks each server several times. Reports each problem, why it matters and what to do. Changes \
+nothing that a lock depends on, \
 except that --wait starts the quarantine of unused servers, as the first lock would, and --max-ttl raises the longest ttl. A forbidden command appears in the ACL LOG of the server.
 
 Exit status: 0 fit; 1 fit, with warnings; 2 not fit

@@ -8,7 +8,8 @@ use crate::{nodes, seen, show};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Scans all keys of all servers in parts. The scan takes a fifth of a server's time at most. It finds locks of quorlock only. Marks: WITHOUT EXPIRY, a key that nothing removes; ON A MINORITY, \
+Scans all keys of all servers in parts. The scan takes a fifth of a server's time at most. It \
+finds locks of quorlock only. Marks: WITHOUT EXPIRY, a key that nothing removes; ON A MINORITY, \
 keys on too few servers, so nobody holds the lock.
 
 Exit status: 0 a majority of the servers was scanned; 69 no majority
@@ -37,7 +38,8 @@ pub(crate) fn run(args: &NodeArgs, ls: &Ls) -> Result<ExitCode, Failed> {
         }
     } else if found.is_empty() {
         show::say(&format!(
-            "no lock found on {scanned} of {nodes} servers; locks of other clients: quorlock status NAME"
+            "no lock found on {scanned} of {nodes} servers; locks of other clients: quorlock \
+             status NAME"
         ))?;
     } else {
         show::say(&seen::lines("NAME", found, seen::label))?;

@@ -11,14 +11,17 @@ use crate::{ask, nodes, seen, show};
 
 const RISK: &str = "\
 The holder gets no message: its program continues for up to a third of the ttl, while the next holder is at work already.
-Only storage that checks fencing tokens rejects its writes. First make sure that the holder is dead.";
+Only storage that checks fencing tokens rejects its writes. First make sure that the holder is \
+dead.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Shows the stored keys and the risk, asks, and deletes only the shown keys. A client that gets the lock in between keeps it. \
+Shows the stored keys and the risk, asks, and deletes only the shown keys. A client that gets the \
+lock in between keeps it. \
 Without a terminal pass --yes.
 
-Exit status: 0 none of the shown keys is left; 1 not confirmed, or the key is not a lock; 69 a server did not confirm")]
+Exit status: 0 none of the shown keys is left; 1 not confirmed, or the key is not a lock; 69 a \
+server did not confirm")]
 pub(crate) struct Release {
     /// The lock
     name: String,

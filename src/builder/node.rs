@@ -199,7 +199,8 @@ pub(super) fn secure(
         }
         if node.sentinel_tls.is_some() && !has_sentinels {
             return Some(format!(
-                "it is set up for the Sentinels of node {index}, which has none that speak TLS: rediss+sentinel://"
+                "it is set up for the Sentinels of node {index}, which has none that speak TLS: \
+                 rediss+sentinel://"
             ));
         }
     }
@@ -251,7 +252,8 @@ mod tests {
             Node::split_urls(" redis://a,redis://b\n redis://c, "),
             ["redis://a", "redis://b", "redis://c"]
         );
-        let groups = "redis+sentinel://s1,s2:26380,s3/b,redis+replicated://:p,w@c,d redis+cluster://e,f,redis://g";
+        let groups = "redis+sentinel://s1,s2:26380,s3/b,redis+replicated://:p,w@c,d \
+            redis+cluster://e,f,redis://g";
         let of_groups = [
             "redis+sentinel://s1,s2:26380,s3/b",
             "redis+replicated://:p,w@c,d",

@@ -13,7 +13,8 @@ pub enum NodeFinding {
     /// It would evict keys, and locks, if its memory were limited. With a limit it
     /// [does not count](crate::error::NodeFailure::Unsuitable).
     #[error(
-        "would evict locks if its memory were limited, as its maxmemory-policy is {policy}; set it to noeviction"
+        "would evict locks if its memory were limited, as its maxmemory-policy is {policy}; set it \
+         to noeviction"
     )]
     WouldEvict {
         /// The server's `maxmemory-policy`.
@@ -21,13 +22,15 @@ pub enum NodeFinding {
     },
     /// A promoted replica. Locks of the moments before the promotion may be missing.
     #[error(
-        "was a replica and has been promoted, so locks of the moment before may be missing; give the address of a server \
+        "was a replica and has been promoted, so locks of the moment before may be missing; give \
+         the address of a server \
          that never was a replica"
     )]
     Promoted,
     /// It has replicas. If one takes over its address, locks of the last moments are missing.
     #[error(
-        "has replicas, {count} now; make sure none of them is ever promoted, or give the address of a server \
+        "has replicas, {count} now; make sure none of them is ever promoted, or give the address \
+         of a server \
          without any"
     )]
     HasReplicas {
@@ -47,7 +50,8 @@ pub enum NodeFinding {
         if .there.abs_diff(*.here) == 1 {
             "; finish this deployment before the next change of servers"
         } else {
-            ": two programs can hold one lock; give all programs the same servers, and add or remove one server per deployment"
+            ": two programs can hold one lock; give all programs the same servers, and add or \
+             remove one server per deployment"
         }
     )]
     OtherNodes {
@@ -68,7 +72,8 @@ pub enum NodeFinding {
     /// managed services. A failover behind the proxy may keep our connection open, and two servers
     /// may answer on it.
     #[error(
-        "does not know ROLE, so a proxy stands between that may fail over unseen; give the address of a server itself"
+        "does not know ROLE, so a proxy stands between that may fail over unseen; give the address \
+         of a server itself"
     )]
     Proxied,
     /// It cannot announce releases, so waiting calls poll it.

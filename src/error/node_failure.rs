@@ -27,7 +27,8 @@ impl fmt::Display for Of<'_> {
 pub enum QuarantineReason {
     /// No trace of locks: it is new, or was restarted without its data.
     #[error(
-        "no lock data, so the server is new or was restarted without its data; wait, or vouch for it if it is new and nobody \
+        "no lock data, so the server is new or was restarted without its data; wait, or vouch for \
+         it if it is new and nobody \
          holds a lock"
     )]
     New,
@@ -41,22 +42,27 @@ pub enum QuarantineReason {
     Emptied,
     /// Its clock was stepped forward, so locks expired early.
     #[error(
-        "its clock was set forward, so held locks have expired there; wait until its quarantine is over, and let its time \
+        "its clock was set forward, so held locks have expired there; wait until its quarantine is \
+         over, and let its time \
          daemon slew the clock"
     )]
     ClockStep,
     /// It hides its run id, so it may have been restarted before every connection.
     #[error(
-        "it hides its run ID, and may have been restarted before this connection; wait until its quarantine is over, and \
+        "it hides its run ID, and may have been restarted before this connection; wait until its \
+         quarantine is over, and \
          permit INFO: see the ACL line in the guide"
     )]
     Unverifiable,
 }
 
-const MANAGER_WITHOUT: &str = "other programs use it with quarantine, and this one without; enable quarantine here, or use \
+const MANAGER_WITHOUT: &str = "other programs use it with quarantine, and this one without; enable \
+    quarantine here, or use \
     dedicated servers";
-const SERVER_WITHOUT: &str = "other programs use it without quarantine, so it may grant held locks; disable quarantine here \
-    if the servers are for tests, or empty the server, with all its locks, while no such program runs";
+const SERVER_WITHOUT: &str = "other programs use it without quarantine, so it may grant held \
+    locks; disable quarantine here \
+    if the servers are for tests, or empty the server, with all its locks, while no such program \
+    runs";
 
 /// Why a node did not count, and what to do.
 ///
@@ -131,7 +137,8 @@ pub enum NodeFailure {
     /// record, so the quarantine there would be too short for its locks. The first program on a
     /// server decides; an operator [raises](crate::Admin::set_max_ttl) it.
     #[error(
-        "its max_ttl is {} and that of this program is {}; raise it on all servers: quorlock doctor --max-ttl {}s",
+        "its max_ttl is {} and that of this program is {}; raise it on all servers: quorlock \
+         doctor --max-ttl {}s",
         Exactly(*.there), Exactly(*.here), .here.as_secs_f64()
     )]
     MaxTtl {
@@ -143,7 +150,8 @@ pub enum NodeFailure {
     /// The server's clock is behind the proposed fencing token by more than half of its quarantine.
     /// That clock is wrong, or the clocks of most servers are.
     #[error(
-        "its clock and those of most servers are more than half a quarantine apart; correct the wrong one"
+        "its clock and those of most servers are more than half a quarantine apart; correct the \
+         wrong one"
     )]
     ClockBehind,
     /// A finding can cost a lock. Only with [`Builder::strict`](crate::Builder::strict); otherwise
@@ -225,10 +233,12 @@ impl NodeFailure {
     pub(crate) const NO_PASSWORD: NodeFailure =
         NodeFailure::access("a password is required, and none was given; give user and password");
     pub(crate) const SENTINEL: NodeFailure = NodeFailure::unsuitable(
-        "a Sentinel, which stores nothing; give the address of a primary, or redis+sentinel://host,host/NAME",
+        "a Sentinel, which stores nothing; give the address of a primary, or \
+         redis+sentinel://host,host/NAME",
     );
     pub(crate) const PROXY: NodeFailure = NodeFailure::unsuitable(
-        "a proxy, or a server without INFO; give the address of the server behind it, and enable this command",
+        "a proxy, or a server without INFO; give the address of the server behind it, and enable \
+         this command",
     );
     pub(crate) const CLUSTER_NODE: NodeFailure = NodeFailure::unsuitable(
         "part of a cluster; give redis+cluster://host,host and a hash tag in the prefix, or an independent server",
@@ -236,10 +246,12 @@ impl NodeFailure {
     pub(crate) const NO_CLUSTER: NodeFailure =
         NodeFailure::unsuitable("not part of a cluster; give it as redis://host");
     pub(crate) const MULTI_MASTER: NodeFailure = NodeFailure::unsuitable(
-        "an active replica, so another server grants the same locks; disable active-replica, or use dedicated servers",
+        "an active replica, so another server grants the same locks; disable active-replica, or \
+         use dedicated servers",
     );
     pub(crate) const SEVERAL: NodeFailure = NodeFailure::unsuitable(
-        "several servers by turns, as behind a balancer or a ClusterIP service; give each server an address of its own",
+        "several servers by turns, as behind a balancer or a ClusterIP service; give each server \
+         an address of its own",
     );
     /// In [`NodeFailure::KeyInUse`].
     pub(crate) const ANOTHER_TYPE: &str = "the key holds another type";
@@ -257,7 +269,8 @@ impl NodeFailure {
 
     pub(crate) fn evicts(policy: &str) -> NodeFailure {
         let reason = format!(
-            "may evict locks that are held, as its maxmemory-policy is {policy}; CONFIG SET maxmemory-policy noeviction, and the \
+            "may evict locks that are held, as its maxmemory-policy is {policy}; CONFIG SET \
+             maxmemory-policy noeviction, and the \
              same in its configuration file"
         );
         NodeFailure::Unsuitable {

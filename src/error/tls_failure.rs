@@ -41,7 +41,8 @@ pub enum TlsFailure {
     UnknownIssuer,
     /// The server's certificate is for another name.
     #[error(
-        "its certificate is for {} and not for {expected}: give its name in the address, set the server name, or sign it \
+        "its certificate is for {} and not for {expected}: give its name in the address, set the \
+         server name, or sign it \
          with subjectAltName=DNS:name or, for an address, IP:address",
         if presented.is_empty() { "no name" } else { presented }
     )]
@@ -63,7 +64,8 @@ pub enum TlsFailure {
     CertificateRequired,
     /// The server has refused our certificate.
     #[error(
-        "it refuses our client certificate ({alert}): see that it is valid, and signed by an authority that the server knows"
+        "it refuses our client certificate ({alert}): see that it is valid, and signed by an \
+         authority that the server knows"
     )]
     CertificateRefused {
         /// Name of the alert.

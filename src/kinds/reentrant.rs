@@ -173,7 +173,8 @@ impl fmt::Debug for ReentrantMutex {
 /// Lend its `LockGuard` to scoped threads that check whether the lock is still held.
 ///
 /// In a child process after `fork` no guard is held, and dropping them there does nothing.
-#[must_use = "a guard that is not bound to a name is dropped at once, and releases the lock if it is the only one: write \
+#[must_use = "a guard that is not bound to a name is dropped at once, and releases the lock if it \
+    is the only one: write \
               `let _guard = …`, not `let _ = …`"]
 pub struct ReentrantGuard {
     hold: Rc<ThreadHold>,

@@ -155,7 +155,8 @@ impl fmt::Debug for Semaphore {
 /// One permit of a [`Semaphore`], until it is dropped.
 ///
 /// It is a [`LockGuard`] in all but its [`slot`](Permit::slot), and can be lent as one.
-#[must_use = "a permit that is not bound to a name is given back at once: write `let _permit = …`, not `let _ = …`"]
+#[must_use = "a permit that is not bound to a name is given back at once: write `let _permit = …`, \
+    not `let _ = …`"]
 #[doc(alias("SemaphorePermit", "SemaphoreGuard"))]
 pub struct Permit {
     guard: LockGuard,

@@ -417,7 +417,8 @@ impl<'a> Acquisition<'a> {
         if self.held_by() == HeldBy::ThisThread {
             warn!(
                 self.engine.shared.fanout.journal,
-                "{:?}: this thread has waited for {} for a lock it took itself, a deadlock if it still has the guard: drop the \
+                "{:?}: this thread has waited for {} for a lock it took itself, a deadlock if it \
+                 still has the guard: drop the \
                  guard first",
                 self.spec.name,
                 About(self.waited()),

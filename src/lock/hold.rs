@@ -41,7 +41,8 @@ use crate::time::{self, About};
 /// down](crate::LockManager::shutdown) and blocks for up to the [shutdown
 /// grace](crate::Builder::shutdown_grace). In a child process after `fork` the lock is not held,
 /// and a drop does nothing.
-#[must_use = "a hold that is not bound to a name releases the lock at once: write `let _hold = …`, not `let _ = …`"]
+#[must_use = "a hold that is not bound to a name releases the lock at once: write `let _hold = …`, \
+    not `let _ = …`"]
 pub struct Hold {
     pub(crate) lock: Arc<HoldInner>,
     /// `None` once released.
@@ -301,7 +302,8 @@ impl fmt::Debug for Hold {
 
 /// Holds a lock until it is dropped: a [`Hold`] with a fencing token.
 #[doc(alias("MutexGuard", "Guard"))]
-#[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
+#[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = \
+    …`, not `let _ = …`"]
 #[derive(Debug)]
 pub struct LockGuard(pub(crate) Hold);
 

@@ -15,7 +15,8 @@ use crate::lock::hold::{Hold, LockGuard, contains};
 /// Readers have no fencing token. They have the number of the [last
 /// writer](ReadGuard::last_writer).
 #[doc(alias = "RwLockReadGuard")]
-#[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
+#[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = \
+    …`, not `let _ = …`"]
 #[derive(Debug)]
 pub struct ReadGuard(pub(crate) Hold);
 
@@ -24,7 +25,8 @@ pub struct ReadGuard(pub(crate) Hold);
 /// It is the [`LockGuard`] of the [mutex](crate::LockManager::mutex) of that name, for any function
 /// that takes one.
 #[doc(alias = "RwLockWriteGuard")]
-#[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
+#[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = \
+    …`, not `let _ = …`"]
 #[derive(Debug)]
 pub struct WriteGuard(pub(crate) LockGuard);
 

@@ -400,7 +400,8 @@ impl Job {
                 }
                 warn!(
                     self.fanout().journal,
-                    "{:?}: runs, perhaps again: no majority has kept its data since the period began: {}",
+                    "{:?}: runs, perhaps again: no majority has kept its data since the period \
+                     began: {}",
                     self.inner.spec.name,
                     Rows(&nodes)
                 );

@@ -134,7 +134,8 @@ impl SystemRoots {
                 .first()
                 .map_or_else(|| "there are none".to_owned(), ToString::to_string);
             return Err(format!(
-                "the system's certificate authorities cannot be used: {why}; install them (ca-certificates), set SSL_CERT_FILE, \
+                "the system's certificate authorities cannot be used: {why}; install them \
+                 (ca-certificates), set SSL_CERT_FILE, \
                  or give a CA file"
             ));
         }

@@ -245,7 +245,8 @@ impl Questions<'_> {
         };
         let failure = if let Some(version) = field("garnet_version") {
             unsuitable(format!(
-                "Garnet {}, which runs scripts side by side, so two clients may get one lock; use Redis or Valkey",
+                "Garnet {}, which runs scripts side by side, so two clients may get one lock; use \
+                 Redis or Valkey",
                 refusal::shown(version)
             ))
         } else if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {

@@ -23,7 +23,8 @@ const OUT_OF_MEMORY: &str = "out of memory; raise maxmemory, or use a dedicated 
 const LONG_SCRIPT: &str = "busy with a long script; find the client that runs it: SLOWLOG GET";
 const TOO_MANY_CLIENTS: &str =
     "too many clients; raise maxclients, or close connections: CLIENT LIST";
-const PROTECTED_MODE: &str = "in protected mode, so it serves its own machine only; set a password there and give it in the node's URL";
+const PROTECTED_MODE: &str = "in protected mode, so it serves its own machine only; set a password \
+    there and give it in the node's URL";
 
 fn not_permitted(message: &str) -> NodeFailure {
     NodeFailure::Access {
@@ -267,11 +268,13 @@ mod tests {
                 },
             ),
             (
-                "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set.",
+                "-DENIED Redis is running in protected mode because protected mode is enabled and \
+                 no password is set.",
                 NodeFailure::access(PROTECTED_MODE),
             ),
             (
-                "-ERR Error running script (call to f_1): @user_script:44: @user_script: 44: -OOM command not allowed",
+                "-ERR Error running script (call to f_1): @user_script:44: @user_script: 44: -OOM \
+                 command not allowed",
                 NodeFailure::WritesRefused {
                     reason: OUT_OF_MEMORY.into(),
                 },
@@ -355,10 +358,13 @@ mod tests {
     fn a_command_of_a_script_denied_by_acl_is_not_permitted() {
         for line in [
             "-NOPERM User locks has no permissions to run the 'eval' command",
-            "-ERR The user executing the script can't run this command or subcommand script: 89, on @user_script:1.",
-            "-ERR Error running script (call to f_3): @user_script:1: @user_script: 1: The user executing the script can't \
+            "-ERR The user executing the script can't run this command or subcommand script: 89, \
+             on @user_script:1.",
+            "-ERR Error running script (call to f_3): @user_script:1: @user_script: 1: The user \
+             executing the script can't \
              access at least one of the keys mentioned in the command arguments",
-            "-ERR ACL failure in script: User locks has no permissions to run the 'set' command script: on @user_script:1.",
+            "-ERR ACL failure in script: User locks has no permissions to run the 'set' command \
+             script: on @user_script:1.",
         ] {
             assert!(
                 matches!(sort(line), Some(NodeFailure::Access { .. })),
@@ -380,13 +386,17 @@ mod tests {
             let (hash, name) = (script.hash(), format!("'{}': ", command.to_lowercase()));
             for error in [
                 format!(
-                    "-ERR The user executing the script can't run this command or subcommand script: {hash}, on @user_script:{line}."
+                    "-ERR The user executing the script can't run this command or subcommand \
+                     script: {hash}, on @user_script:{line}."
                 ),
                 format!(
-                    "-ERR Error running script (call to f_{hash}): @user_script:{line}: @user_script: {line}: The user executing the script can't run this command or subcommand"
+                    "-ERR Error running script (call to f_{hash}): @user_script:{line}: \
+                     @user_script: {line}: The user executing the script can't run this command or \
+                     subcommand"
                 ),
                 format!(
-                    "-ERR Unknown Redis command called from script script: {hash}, on @user_script:{line}."
+                    "-ERR Unknown Redis command called from script script: {hash}, on \
+                     @user_script:{line}."
                 ),
             ] {
                 let failure = sort(&error).unwrap().to_string();

@@ -252,7 +252,8 @@ impl Nodes {
         });
         assert!(
             is_so,
-            "{waiting} callers wait after a minute, and not {n}: threads of one manager count once for each lock"
+            "{waiting} callers wait after a minute, and not {n}: threads of one manager count once \
+             for each lock"
         );
     }
 

@@ -27,7 +27,8 @@ impl Refusal {
             Refusal::Replica => "READONLY You can't write against a read only replica.",
             Refusal::Loading => "LOADING Redis is loading the dataset in memory",
             Refusal::Busy => {
-                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN \
+                 NOSAVE."
             }
             Refusal::NoPermission => {
                 "NOPERM User default has no permissions to run the 'evalsha' command"

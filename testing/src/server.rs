@@ -189,10 +189,14 @@ impl Door {
         is_back: bool,
     ) -> io::Result<Door> {
         let all = |it: TcpListener| Ok((it.try_clone()?, it.local_addr()?, it));
-        let (ours, addr, listener) = TcpListener::bind((host, port)).and_then(all).map_err(|err| {
-            let needs = "a stand-in needs a loopback interface, a free port and some file descriptors (ulimit -n)";
-            io::Error::new(err.kind(), format!("no port on {host}: {err}; {needs}"))
-        })?;
+        let (ours, addr, listener) =
+            TcpListener::bind((host, port))
+                .and_then(all)
+                .map_err(|err| {
+                    let needs = "a stand-in needs a loopback interface, a free port and some file \
+                descriptors (ulimit -n)";
+                    io::Error::new(err.kind(), format!("no port on {host}: {err}; {needs}"))
+                })?;
         let name = format!("quorlock-test-{index}");
         let theirs = Arc::clone(shared);
         let accept = move || accept(&theirs, &listener, &name, is_back);

@@ -130,7 +130,8 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
         NodeFinding::Unverifiable => (
             Warning,
             "unverifiable",
-            "a restart or an eviction policy cannot be detected, and each new connection begins with a quarantine",
+            "a restart or an eviction policy cannot be detected, and each new connection begins \
+             with a quarantine",
         ),
         NodeFinding::OtherNodes { there, here } if there.abs_diff(*here) == 1 => (
             Note,

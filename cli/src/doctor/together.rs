@@ -106,7 +106,8 @@ fn no_quarantine(seen: &Seen) -> Option<Finding> {
             Level::Warning,
             "no_quarantine",
             "--no-quarantine is set".to_owned(),
-            "a restarted or emptied server may have lost a held lock and votes at once, so two can hold the lock",
+            "a restarted or emptied server may have lost a held lock and votes at once, so two can \
+             hold the lock",
             "remove it in all programs, except for tests; for new servers run quorlock vouch",
         )
     })
@@ -125,7 +126,8 @@ fn no_expiry(seen: &Seen) -> Option<Finding> {
             "no_expiry",
             format!("keys without expiry: {}", show::some(&leaked)),
             "nothing removes them, so these locks stay held after their program has ended",
-            "find the program that sets keys without a ttl; then, for each key: quorlock release NAME --force",
+            "find the program that sets keys without a ttl; then, for each key: quorlock release \
+             NAME --force",
         )
     })
 }
@@ -175,7 +177,8 @@ fn numbers(seen: &Seen) -> Vec<Finding> {
             Level::Warning,
             "even_nodes",
             format!("{nodes} servers"),
-            "an even number survives no more failures than one server less, and more servers can fail",
+            "an even number survives no more failures than one server less, and more servers can \
+             fail",
             "use three or five servers",
         )),
         _ => None,

@@ -49,7 +49,8 @@ impl NodeLog {
                     let by = About(by);
                     warn!(
                         self.journal,
-                        "{node}: {address}: its clock was set forward by {by}, so locks expired early there"
+                        "{node}: {address}: its clock was set forward by {by}, so locks expired \
+                         early there"
                     );
                 }
             }
@@ -96,7 +97,8 @@ impl NodeLog {
                 if self.may_warn("dropped releases".to_owned(), WARNED_EVERY) {
                     warn!(
                         self.journal,
-                        "{node}: {address}: too many queued releases: the oldest were dropped, and their keys expire by themselves"
+                        "{node}: {address}: too many queued releases: the oldest were dropped, and \
+                         their keys expire by themselves"
                     );
                 }
             }

@@ -217,7 +217,8 @@ impl Worker {
         {
             warn!(
                 self.node.common.journal,
-                "TLS: the changed files cannot be loaded, so the previous ones stay in use: {reason}"
+                "TLS: the changed files cannot be loaded, so the previous ones stay in use: \
+                 {reason}"
             );
         }
         opened

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::question::{Question, slot_of};
 use crate::wire::{Address, hash_tag};
 
-const EXPECTED: &str = "expected redis+replicated://host,host, redis+sentinel://host,host,host/NAME or \
+const EXPECTED: &str = "expected redis+replicated://host,host, \
+    redis+sentinel://host,host,host/NAME or \
     redis+cluster://host,host,host";
 
 /// A node's URL: its server, or the members that name its server.
