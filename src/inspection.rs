@@ -211,7 +211,7 @@ fn by(f: &mut fmt::Formatter<'_>, holder: Option<&str>) -> fmt::Result {
 
 fn for_another(f: &mut fmt::Formatter<'_>, left: Option<Duration>) -> fmt::Result {
     match left {
-        Some(left) => write!(f, " for another {}", About(left)),
+        Some(left) => write!(f, " for another {} unless extended", About(left)),
         None => f.write_str(", without expiry"),
     }
 }

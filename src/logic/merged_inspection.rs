@@ -224,6 +224,6 @@ mod tests {
 
         assert_eq!(inspection.state(), held_by("a", Some(2)));
         let text = inspection.state().to_string();
-        assert_eq!(text, "held by a for another 2.0 s");
+        assert_eq!(text, "held by a for another 2.0 s unless extended");
     }
 }
