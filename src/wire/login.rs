@@ -1,8 +1,8 @@
 //! The login of a new connection, before its first vote.
 //!
 //! One write, one read: log in (`HELLO 3`), choose the database, read run id and replication, and
-//! sync the record, by the source of its script. A server without `HELLO` gets the older protocol,
-//! on the same connection.
+//! sync the record. A server without the script of the sync gets its source in one more write. A
+//! server without `HELLO` gets the older protocol, on the same connection.
 //!
 //! A member that only names its node's server has a short login: user, password and name, in the
 //! older protocol.
@@ -37,20 +37,10 @@ pub(crate) fn log_in(
     address: &Address,
     sync_record: Option<&Command>,
 ) -> Result<ServerInfo, NodeFailure> {
-    let mut sync_command = Vec::new();
-    let to = Destination {
-        with_source: true,
-        is_notified: false,
-        record_version: RecordVersion::NONE,
-        tag: address.tag.as_deref(),
-    };
-    if let Some(sync_record) = sync_record {
-        sync_record.write(&mut sync_command, to);
-    }
     let mut login = Questions {
         server,
         address,
-        sync_command,
+        sync_record,
         info: ServerInfo::default(),
         failure: None,
     };
@@ -84,8 +74,8 @@ fn read(frame: &[u8]) -> Result<Value, NodeFailure> {
 struct Questions<'a> {
     server: &'a mut dyn Dialogue,
     address: &'a Address,
-    /// Packed command for the server's record; empty for a member.
-    sync_command: Vec<u8>,
+    /// Command for the server's record; none for a member.
+    sync_record: Option<&'a Command>,
     info: ServerInfo,
     /// First failure so far.
     failure: Option<NodeFailure>,
@@ -93,7 +83,7 @@ struct Questions<'a> {
 
 impl Questions<'_> {
     fn run(&mut self) -> Result<(), NodeFailure> {
-        let is_member = self.sync_command.is_empty();
+        let is_member = self.sync_record.is_none();
         if is_member || !self.exchange(true)? {
             self.info = ServerInfo::default();
             self.failure = None;
@@ -132,9 +122,9 @@ impl Questions<'_> {
             self.failure
                 .get_or_insert(failure.unwrap_or(NodeFailure::unsuitable(BAD_DATABASE)));
         }
-        if self.sync_command.is_empty() {
+        let Some(sync_record) = self.sync_record else {
             return Ok(is_known);
-        }
+        };
         let server = self.info()?;
         self.server.note_time();
         self.read_server(&server)?;
@@ -142,8 +132,25 @@ impl Questions<'_> {
         self.read_replication(&replication)?;
         self.read_role()?;
         // Last, because it writes: a server that refuses writes is recognized by its role first.
-        self.read_sync()?;
+        if self.read_sync()? && self.failure.is_none() {
+            self.server.write(&self.packed(sync_record, true));
+            if self.read_sync()? {
+                return Err(no_record());
+            }
+        }
         Ok(is_known)
+    }
+
+    fn packed(&self, sync_record: &Command, with_source: bool) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let to = Destination {
+            with_source,
+            is_notified: false,
+            record_version: RecordVersion::NONE,
+            tag: self.address.tag.as_deref(),
+        };
+        sync_record.write(&mut bytes, to);
+        bytes
     }
 
     fn questions(&self, newer: bool) -> Vec<u8> {
@@ -172,14 +179,15 @@ impl Questions<'_> {
         if *database != 0 {
             push(cmd("SELECT").arg(database));
         }
-        if !self.sync_command.is_empty() {
+        if let Some(sync_record) = self.sync_record {
             // One command each: older servers take one name only. Not all sections, because some
             // grow without limit: a client can create any number of error kinds, and the server
             // lists them all.
             push(cmd("INFO").arg("server"));
             push(cmd("INFO").arg("replication"));
             push(&cmd("ROLE"));
-            bytes.extend_from_slice(&self.sync_command);
+            // By its hash: locks need EVALSHA.
+            bytes.extend(self.packed(sync_record, false));
         }
         bytes
     }
@@ -302,7 +310,8 @@ impl Questions<'_> {
         }
     }
 
-    fn read_sync(&mut self) -> Result<(), NodeFailure> {
+    /// True: the server lacks the script.
+    fn read_sync(&mut self) -> Result<bool, NodeFailure> {
         match Reply::read(Kind::SyncRecord, &self.server.reply()?).answer {
             Answer::Record(reply) => self.info.record_reply = Some(reply),
             // There is no record and none can be stored. Everything but locks works.
@@ -312,9 +321,10 @@ impl Questions<'_> {
                 self.fail(NodeFailure::CLUSTER_NODE)?;
             }
             Answer::Failed(failure) => self.fail(failure)?,
-            _ => return Err(NodeFailure::protocol("no record in the answer to a sync")),
+            Answer::NoScript => return Ok(true),
+            _ => return Err(no_record()),
         }
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -352,6 +362,10 @@ fn failure_of(error: &ServerError) -> NodeFailure {
         Some(NodeFailure::Access { .. }) if error.code() == "ERR" => NodeFailure::PROXY,
         Some(failure) => failure,
     }
+}
+
+fn no_record() -> NodeFailure {
+    NodeFailure::protocol("no record in the answer to a sync")
 }
 
 fn bad_answer(to: &str) -> NodeFailure {

@@ -165,21 +165,50 @@ fn whole_talk(
     (written.collect(), end)
 }
 
+const NO_SCRIPT: &str = "-NOSCRIPT No matching script.\r\n";
+
+/// By its hash first, since locks need EVALSHA.
 #[test]
-fn a_login_is_one_write_in_each_protocol_with_the_source_of_the_sync() {
+fn a_login_is_one_write_and_one_more_for_a_server_without_the_script() {
     let (sync_record, source) = (sync_record(), Script::SyncRecord.source());
     let shown = source.as_bytes().escape_ascii().to_string();
     let older = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
-    for (hello, writes) in [("%0\r\n", 1), (older, 2)] {
-        let mut said = answers(hello);
-        for _ in 1..writes {
-            said.extend(answers("+OK\r\n"));
+    for is_older in [false, true] {
+        for lacks_it in [false, true] {
+            let mut said = answers(if is_older { older } else { "%0\r\n" });
+            if is_older {
+                said.extend(answers("+OK\r\n"));
+            }
+            if lacks_it {
+                *said.last_mut().unwrap() = NO_SCRIPT.to_owned();
+                said.push(GREET_REPLY.to_owned());
+            }
+            let (written, end) = whole_talk(Some(&sync_record), &said);
+            assert!(end.is_ok_and(|it| it.record_reply.is_some()));
+            assert_eq!(
+                written.len(),
+                1 + usize::from(is_older) + usize::from(lacks_it)
+            );
+            let has_source: Vec<_> = written.iter().map(|it| it.contains(&shown)).collect();
+            let (last, before) = has_source.split_last().unwrap();
+            assert!(
+                *last == lacks_it && !before.contains(&true),
+                "{has_source:?}"
+            );
         }
-        let (written, end) = whole_talk(Some(&sync_record), &said);
-        assert!(end.is_ok_and(|it| it.record_reply.is_some()), "{hello}");
-        assert_eq!(written.len(), writes);
-        assert!(written.iter().all(|it| it.matches(&shown).count() == 1));
     }
+}
+
+#[test]
+fn a_server_that_has_the_script_of_the_sync_neither_way_ends_the_login() {
+    let mut said = answers("%0\r\n");
+    said[GREET] = NO_SCRIPT.to_owned();
+    said.push(NO_SCRIPT.to_owned());
+    let failure = talk("redis://a", &said);
+    assert!(
+        matches!(failure, Err(NodeFailure::Protocol { .. })),
+        "{failure:?}"
+    );
 }
 
 #[test]
@@ -489,7 +518,7 @@ fn refusals_during_the_login_are_failures_except_acl_denials() {
         with(GREET, "-LOADING it is\r\n"),
         Some(NodeFailure::Loading)
     );
-    for nonsense in ["+OK\r\n", "*0\r\n", "-NOSCRIPT No matching script.\r\n"] {
+    for nonsense in ["+OK\r\n", "*0\r\n"] {
         let failure = with(GREET, nonsense);
         assert!(
             matches!(failure, Some(NodeFailure::Protocol { .. })),
