@@ -13,6 +13,7 @@ pub(crate) struct About(pub(crate) Duration);
 impl fmt::Display for About {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0.as_secs(), self.0.as_secs_f64()) {
+            _ if self.0.is_zero() => f.write_str("0 s"),
             (HOUR.., seconds) => write!(f, "{:.1} h", seconds / 3600.0),
             // Of a minute and a half the seconds matter.
             (TWO_MINUTES.., seconds) => write!(f, "{:.1} min", seconds / 60.0),
@@ -44,7 +45,7 @@ mod tests {
     #[test]
     fn what_was_measured_has_one_decimal() {
         for (nanos, shown) in [
-            (0, "0.0 ns"),
+            (0, "0 s"),
             (20_000, "20.0 µs"),
             (1_540_000, "1.5 ms"),
             (119_456_789, "119.5 ms"),

@@ -90,7 +90,7 @@ fn durations_in_errors_are_numbers_with_a_unit() {
         holder: None,
         name: None,
     };
-    assert_eq!(held.to_string(), "held by another client, 119.0 ms left");
+    assert_eq!(held.to_string(), "held by another client, 120.0 ms left");
     let of_several = NodeAnswer::Held {
         left: None,
         holder: None,
