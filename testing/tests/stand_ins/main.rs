@@ -323,18 +323,20 @@ fn a_guard_finds_a_loss_without_calls() -> TestResult {
     Ok(())
 }
 
+/// Two at once are a loss if one extension finds both. If two find one each, the lock is whole again: nobody else had it,
+/// or a counter above its token would be there.
 #[test]
-fn one_emptied_node_is_healed_and_two_lose_the_lock() -> TestResult {
+fn an_emptied_node_is_healed_and_two_at_once_are_healed_or_a_loss() -> TestResult {
     let (nodes, locks) = three()?;
     let guard = locks.mutex("report").lock()?;
+    let is_healed =
+        || guard.extend(LONG).is_ok() && nodes.holder("report").is_some_and(|it| it.nodes == 3);
     nodes[0].forget();
-    eventually("it is set again", || {
-        guard.extend(LONG).is_ok() && nodes.holder("report").is_some_and(|it| it.nodes == 3)
-    });
+    eventually("it is set again", is_healed);
     nodes[0].forget();
     nodes[1].forget();
-    eventually("it is lost", || {
-        guard.extend(LONG).is_err() && guard.lost().try_recv().is_ok()
+    eventually("it is lost or set again", || {
+        is_healed() || guard.lost().try_recv().is_ok()
     });
     Ok(())
 }
