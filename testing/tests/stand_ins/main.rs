@@ -568,7 +568,9 @@ fn holds_of_stand_ins_ignore_faults() -> TestResult {
     nodes[2].refuse(Refusal::Busy);
     let other = nodes.hold("report");
     nodes.iter().for_each(|node| node.drop_replies(u64::MAX));
-    assert_eq!(nodes.holder("report").map(|it| it.nodes), Some(3));
+    eventually("it is on all nodes", || {
+        nodes.holder("report").is_some_and(|it| it.nodes == 3)
+    });
     drop(other);
     nodes.wait_until_free("report");
     assert_eq!(nodes.commands(), 0);
