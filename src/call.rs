@@ -549,8 +549,7 @@ impl Call {
         let gone = gone.union(quarantined.iter().map(|it| it.0).collect());
         let mut lasts_until = use_until;
         if counted.without(handed).without(gone).len() < self.quorum() {
-            let life = self.terms.ttl.min(lease::FIRST_LIFE);
-            let end = lease::use_until(asked.sent.moment, life, self.terms.margin.of(life));
+            let end = lease::first_use_until(asked.sent.moment, self.terms.ttl, self.terms.margin);
             lasts_until = end.map_or(use_until, |it| it.earliest(use_until));
         }
         // RACE: T1, a worker, takes the grants in time; T2, this call, runs again behind the end of
@@ -792,7 +791,8 @@ impl Call {
     ///
     /// RACE: T1, this call, asks; T2, the node, has handed the lock over before, and the key has
     /// expired since; T1 reads the message behind the answer. Therefore a hand-over is a vote only
-    /// behind the answer to the last acquire, and the next acquire drops it.
+    /// behind the answer to the last acquire, and the next acquire drops it. It counts only if the
+    /// node had no quarantine when that acquire was sent, also behind the win.
     ///
     /// RACE: T1, the call, wins a handed-over slot; T2, a worker, delivers that message behind the
     /// answers. Therefore nothing is given back here: a won permit gives back all other slots.

@@ -174,8 +174,7 @@ impl Hold {
         if self.is_held() && self.promises.asked == 0 {
             let mut grant = self.terms.grant;
             let (start, token) = (grant.sent.moment, grant.number);
-            let life = self.terms.ttl.min(lease::FIRST_LIFE);
-            let end = lease::use_until(start, life, self.terms.margin.of(life));
+            let end = lease::first_use_until(start, self.terms.ttl, self.terms.margin);
             if is_short && let Some(end) = end {
                 grant.until = end;
             }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::Margin;
 use crate::ids::wide;
 use crate::time::Moment;
 
@@ -45,6 +46,12 @@ pub(crate) fn retry_after(response_timeout: Duration) -> Duration {
 /// Life of a handed-over lock, until the call has extended it. A stopped client delays the others
 /// for this time.
 pub(crate) const FIRST_LIFE: Duration = Duration::from_secs(1);
+
+/// [`use_until`] of a handed-over key of a lock with this ttl: behind the acquire sent at `sent`.
+pub(crate) fn first_use_until(sent: Moment, ttl: Duration, margin: Margin) -> Option<Moment> {
+    let life = ttl.min(FIRST_LIFE);
+    use_until(sent, life, margin.of(life))
+}
 
 /// Time to the first extension of a hold with such keys, or without a voting server.
 pub(crate) const FIRST_EXTENSION: Duration = Duration::from_millis(50);
