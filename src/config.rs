@@ -229,8 +229,7 @@ impl Config {
         if ttl < needed {
             let reason = format!(
                 "is {}: with a response timeout of {} it must be at least {}, so that a renewal \
-                 can be tried again before the \
-                 lock is lost",
+                 can be tried again before the lock is lost",
                 Exactly(ttl),
                 Exactly(self.response_timeout),
                 Exactly(needed)
@@ -264,8 +263,7 @@ impl Config {
         let fencing_ttl = self.fencing_ttl.filter(|it| *it < needed)?;
         let reason = format!(
             "is {}: with locks of up to {} it must be at least {}, or counters are gone when the \
-             next holder comes: raise \
-             fencing_ttl, or set it to None, or lower the ttl",
+             next holder comes: raise fencing_ttl, or set it to None, or lower the ttl",
             Exactly(fencing_ttl),
             Exactly(ttl),
             Exactly(needed)

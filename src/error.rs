@@ -153,8 +153,7 @@ pub enum AcquireError {
     /// get its turn. Nothing was sent. Use fewer threads, or wait longer.
     #[error(
         "{name:?}: busy: this process has more calls under way than the nodes answer in time \
-         (waited {}): use fewer threads, or wait \
-         longer",
+         (waited {}): use fewer threads, or wait longer",
         About(*waited)
     )]
     Busy {

@@ -54,9 +54,8 @@ pub const POSTGRES: Sql = Sql {
     create: "CREATE TABLE IF NOT EXISTS quorlock_fence (name text PRIMARY KEY, token bigint NOT \
         NULL)",
     register: "INSERT INTO quorlock_fence AS it (name, token) VALUES ($1, $2) \
-               ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE it.token <= \
-               excluded.token \
-               RETURNING token",
+               ON CONFLICT (name) DO UPDATE SET token = excluded.token \
+               WHERE it.token <= excluded.token RETURNING token",
     largest: "SELECT token FROM quorlock_fence WHERE name = $1 FOR UPDATE",
 };
 
@@ -77,9 +76,8 @@ pub const SQLITE: Sql = Sql {
     create: "CREATE TABLE IF NOT EXISTS quorlock_fence (name text PRIMARY KEY, token integer NOT \
         NULL) STRICT",
     register: "INSERT INTO quorlock_fence AS it (name, token) VALUES (?1, ?2) \
-               ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE it.token <= \
-               excluded.token \
-               RETURNING token",
+               ON CONFLICT (name) DO UPDATE SET token = excluded.token \
+               WHERE it.token <= excluded.token RETURNING token",
     largest: "SELECT token FROM quorlock_fence WHERE name = ?1",
 };
 

@@ -13,14 +13,13 @@ use crate::taking::Taking;
 /// Ends the help of `run`.
 const RUN: &str = "\
 quorlock waits for the lock and extends it while the command runs. It releases the lock when the \
-command and all its \
-processes have ended. Signals (INT, TERM, HUP, QUIT, USR1, USR2) end the wait, or go to the command and its processes.
+command and all its processes have ended. Signals (INT, TERM, HUP, QUIT, USR1, USR2) end the wait, \
+or go to the command and its processes.
 
 If no majority of the servers extends the lock, the processes get TERM, then KILL before the lock \
-expires. If quorlock \
-itself is killed, stopped or starved, a second process, the guardian, sends KILL. If the keys are \
-deleted or taken away, \
-the next extension detects this, up to a third of the ttl later; another program may hold the lock by then.
+expires. If quorlock itself is killed, stopped or starved, a second process, the guardian, sends \
+KILL. If the keys are deleted or taken away, the next extension detects this, up to a third of the \
+ttl later; another program may hold the lock by then.
 
 Not covered:
   - a process that leaves the group: setsid, jobs of an interactive shell
@@ -29,8 +28,7 @@ Not covered:
 Only storage that checks the fencing token covers these cases.
 
 The command gets QUORLOCK_NAME, QUORLOCK_FENCING_TOKEN (with -s the token of the last writer) and \
-QUORLOCK_LEASE, the file \
-for `quorlock check`, in TMPDIR (/tmp), XDG_RUNTIME_DIR or /dev/shm.
+QUORLOCK_LEASE, the file for `quorlock check`, in TMPDIR (/tmp), XDG_RUNTIME_DIR or /dev/shm.
 
 Exit status: that of the command, or 128+N if signal N ended it. Otherwise:
    64  invalid options                     77  wrong password or missing permission
@@ -77,8 +75,8 @@ pub(crate) struct Run {
 /// Ends the help of `once`.
 const ONCE: &str = "\
 The servers record each success, and later calls of the period find it. After a failure or a crash \
-the next call runs the \
-command again. It gets QUORLOCK_PERIOD, too. If its effect is in one database, put the record there.
+the next call runs the command again. It gets QUORLOCK_PERIOD, too. If its effect is in one \
+database, put the record there.
 
 Exit status: that of the command; 0 if it is done already; as for `quorlock run`; and:
    69  with --at-most-once: servers have lost data, it may have run
@@ -166,12 +164,11 @@ pub(crate) struct Check {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Writes a line for each event: `held TOKEN`, then `lost REASON` or `released`. The token is larger \
-than the tokens of all \
-earlier holders; with -s it is the token of the last writer. The end of stdin or a signal ends the wait as well.
+than the tokens of all earlier holders; with -s it is the token of the last writer. The end of \
+stdin or a signal ends the wait as well.
 
 Exit status: 0 released; 79 lost; 75 (-E) held by others, or stdin ended during the wait; 69 no \
-majority of the servers; \
-128+N signal N ended the wait
+majority of the servers; 128+N signal N ended the wait
 
 Examples:
   quorlock hold nightly-report                holds until Ctrl-D or Ctrl-C

@@ -17,8 +17,7 @@ dead.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Shows the stored keys and the risk, asks, and deletes only the shown keys. A client that gets the \
-lock in between keeps it. \
-Without a terminal pass --yes.
+lock in between keeps it. Without a terminal pass --yes.
 
 Exit status: 0 none of the shown keys is left; 1 not confirmed, or the key is not a lock; 69 a \
 server did not confirm")]

@@ -23,15 +23,13 @@ pub enum NodeFinding {
     /// A promoted replica. Locks of the moments before the promotion may be missing.
     #[error(
         "was a replica and has been promoted, so locks of the moment before may be missing; give \
-         the address of a server \
-         that never was a replica"
+         the address of a server that never was a replica"
     )]
     Promoted,
     /// It has replicas. If one takes over its address, locks of the last moments are missing.
     #[error(
         "has replicas, {count} now; make sure none of them is ever promoted, or give the address \
-         of a server \
-         without any"
+         of a server without any"
     )]
     HasReplicas {
         /// How many.

@@ -28,8 +28,7 @@ pub enum QuarantineReason {
     /// No trace of locks: it is new, or was restarted without its data.
     #[error(
         "no lock data, so the server is new or was restarted without its data; wait, or vouch for \
-         it if it is new and nobody \
-         holds a lock"
+         it if it is new and nobody holds a lock"
     )]
     New,
     /// It was restarted, promoted, restored from a snapshot or replaced; or its data were swapped.
@@ -43,26 +42,22 @@ pub enum QuarantineReason {
     /// Its clock was stepped forward, so locks expired early.
     #[error(
         "its clock was set forward, so held locks have expired there; wait until its quarantine is \
-         over, and let its time \
-         daemon slew the clock"
+         over, and let its time daemon slew the clock"
     )]
     ClockStep,
     /// It hides its run id, so it may have been restarted before every connection.
     #[error(
         "it hides its run ID, and may have been restarted before this connection; wait until its \
-         quarantine is over, and \
-         permit INFO: see the ACL line in the guide"
+         quarantine is over, and permit INFO: see the ACL line in the guide"
     )]
     Unverifiable,
 }
 
 const MANAGER_WITHOUT: &str = "other programs use it with quarantine, and this one without; enable \
-    quarantine here, or use \
-    dedicated servers";
+    quarantine here, or use dedicated servers";
 const SERVER_WITHOUT: &str = "other programs use it without quarantine, so it may grant held \
-    locks; disable quarantine here \
-    if the servers are for tests, or empty the server, with all its locks, while no such program \
-    runs";
+    locks; disable quarantine here if the servers are for tests, or empty the server, with all its \
+    locks, while no such program runs";
 
 /// Why a node did not count, and what to do.
 ///
@@ -270,8 +265,7 @@ impl NodeFailure {
     pub(crate) fn evicts(policy: &str) -> NodeFailure {
         let reason = format!(
             "may evict locks that are held, as its maxmemory-policy is {policy}; CONFIG SET \
-             maxmemory-policy noeviction, and the \
-             same in its configuration file"
+             maxmemory-policy noeviction, and the same in its configuration file"
         );
         NodeFailure::Unsuitable {
             reason: reason.into(),

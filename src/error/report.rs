@@ -302,8 +302,8 @@ mod tests {
             rows(&[down(), NodeAnswer::Granted, quiet, down()]),
             "n0 (10.0.0.0:6379), n3 (10.0.0.3:6379): cannot connect: connection refused; \
              n2 (10.0.0.2:6379): quarantined for 4.3 s more: the server lost its data, and held \
-             locks with it; wait until its \
-             quarantine is over; n1 (10.0.0.1:6379): granted, then released"
+             locks with it; wait until its quarantine is over; \
+             n1 (10.0.0.1:6379): granted, then released"
         );
     }
 }

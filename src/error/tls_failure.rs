@@ -42,8 +42,7 @@ pub enum TlsFailure {
     /// The server's certificate is for another name.
     #[error(
         "its certificate is for {} and not for {expected}: give its name in the address, set the \
-         server name, or sign it \
-         with subjectAltName=DNS:name or, for an address, IP:address",
+         server name, or sign it with subjectAltName=DNS:name or, for an address, IP:address",
         if presented.is_empty() { "no name" } else { presented }
     )]
     NameMismatch {

@@ -418,8 +418,7 @@ impl<'a> Acquisition<'a> {
             warn!(
                 self.engine.shared.fanout.journal,
                 "{:?}: this thread has waited for {} for a lock it took itself, a deadlock if it \
-                 still has the guard: drop the \
-                 guard first",
+                 still has the guard: drop the guard first",
                 self.spec.name,
                 About(self.waited()),
             );

@@ -135,8 +135,7 @@ impl SystemRoots {
                 .map_or_else(|| "there are none".to_owned(), ToString::to_string);
             return Err(format!(
                 "the system's certificate authorities cannot be used: {why}; install them \
-                 (ca-certificates), set SSL_CERT_FILE, \
-                 or give a CA file"
+                 (ca-certificates), set SSL_CERT_FILE, or give a CA file"
             ));
         }
         Ok(Arc::clone(self.0.insert(Arc::new(roots))))

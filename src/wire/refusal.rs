@@ -361,8 +361,8 @@ mod tests {
             "-ERR The user executing the script can't run this command or subcommand script: 89, \
              on @user_script:1.",
             "-ERR Error running script (call to f_3): @user_script:1: @user_script: 1: The user \
-             executing the script can't \
-             access at least one of the keys mentioned in the command arguments",
+             executing the script can't access at least one of the keys mentioned in the command \
+             arguments",
             "-ERR ACL failure in script: User locks has no permissions to run the 'set' command \
              script: on @user_script:1.",
         ] {
