@@ -85,8 +85,8 @@ impl Availability {
     }
 
     /// Whether commands are sent or refused now. Otherwise they wait, for a connection, or for an
-    /// answer after which they are written together. A slow server gets them nevertheless, because
-    /// it must get releases.
+    /// answer after which they are written together. A slow server gets them nevertheless, with the
+    /// next turn of its worker or the next command: nobody wakes for that.
     pub(crate) fn takes_commands(&self, now: Tick) -> bool {
         match self.health {
             Health::Up => !self.is_bundling || self.is_late(BUNDLE_MAX, now),

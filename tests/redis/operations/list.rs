@@ -178,6 +178,10 @@ fn nodes_are_listed_in_parallel() -> TestResult {
     let (proxies, urls) = proxies(&servers);
     let locks = connected(builder(urls).response_timeout(secs(60)).ttl(LONG), 3);
     let _guard = locks.mutex("report").lock()?;
+    // A command behind one whose answer is held would wait for that answer.
+    eventually("all have answered", || {
+        locks.stats().nodes.iter().all(|it| it.unanswered == 0)
+    });
     let asked = |server: &Server| calls(server, "scan");
     let before: Vec<_> = servers.iter().map(asked).collect();
     proxies.iter().for_each(Proxy::hold_replies);
