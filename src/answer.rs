@@ -293,7 +293,7 @@ pub(crate) struct RecordReply {
     /// Longest ttl of any lock, in milliseconds.
     pub(crate) max_ttl: u64,
     /// Whether the record is stored as asked.
-    pub(crate) kept: bool,
+    pub(crate) is_stored: bool,
     /// Version of the stored record.
     pub(crate) record_version: RecordVersion,
     /// This version and those out of which it grew.
@@ -319,7 +319,7 @@ impl RecordReply {
             record,
             served,
             max_ttl: 0,
-            kept: true,
+            is_stored: true,
             record_version,
             versions: "0".repeat(15),
             servers: 0,

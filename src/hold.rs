@@ -79,6 +79,16 @@ pub(crate) trait Servers {
     fn pause(&self, left: Duration, now: Tick) -> Duration;
 }
 
+/// What became of the last extension.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Renewal {
+    #[default]
+    Confirmed,
+    Failed,
+    /// The log has a line for it.
+    FailureLogged,
+}
+
 /// What is to be told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum News {
@@ -125,14 +135,12 @@ pub(crate) struct Hold {
     checked_at: Option<Tick>,
     /// Whether a node lacks the lock because the last extension was not allowed to set it.
     is_unset: bool,
-    /// Some between a failed extension and the next confirmed one: whether the log has a line for
-    /// it.
-    pub(crate) unextended: Option<bool>,
+    pub(crate) renewal: Renewal,
     logged_long: bool,
     /// Nodes that may have got a command of its owner.
     pub(crate) reached: NodeSet,
     /// Longest life that any command gave to its keys: a release is worth sending for this time.
-    pub(crate) longest_ttl: Duration,
+    pub(crate) keep_releases_for: Duration,
     pub(crate) news: Vec<News>,
 }
 
@@ -153,10 +161,10 @@ impl Hold {
             retry_at: None,
             checked_at: None,
             is_unset: false,
-            unextended: None,
+            renewal: Renewal::default(),
             logged_long: false,
             reached,
-            longest_ttl: terms.ttl,
+            keep_releases_for: terms.ttl,
             news: Vec::new(),
         }
     }
@@ -298,7 +306,7 @@ impl Hold {
         };
         self.retry_at = None;
         self.is_unset = false;
-        self.longest_ttl = self.longest_ttl.max(ttl);
+        self.keep_releases_for = self.keep_releases_for.max(ttl);
         *self.open.insert(Extension {
             promise,
             ttl,
@@ -497,7 +505,7 @@ impl Hold {
         self.owed = NodeSet::default();
         self.healed = NodeSet::default();
         self.open.take_if(|it| it.promise.round <= round);
-        let again = self.unextended.take() == Some(true);
+        let again = std::mem::take(&mut self.renewal) == Renewal::FailureLogged;
         let took = self.promises.age(now);
         self.news.push(News::Extended { took, left, again });
     }
@@ -558,7 +566,9 @@ impl Hold {
         if self.promises.are_lost(has_stepped, asked, moment) {
             return self.lose(LostReason::NodeClock);
         }
-        self.unextended.get_or_insert(false);
+        if self.renewal == Renewal::Confirmed {
+            self.renewal = Renewal::Failed;
+        }
         self.retry_at = moment.checked_add(servers.pause(left, tick));
     }
 

@@ -52,7 +52,7 @@ use crate::wire::{Command, Conn, ConnEvent, HandedOver, Kind, Reply, SyncKind};
 /// Shortest silence after which a connection is mute: a server may be busy for a moment.
 pub(crate) const MUTE_MIN: Duration = Duration::from_secs(1);
 /// Interval of the syncs after the login.
-const FACTS_EVERY: Duration = Duration::from_secs(60);
+const SYNC_EVERY: Duration = Duration::from_secs(60);
 /// Largest number of sends of a command for one round. More sends mean that a program keeps
 /// changing the record.
 const CHANGES_MAX: u8 = 16;
@@ -123,7 +123,7 @@ pub(crate) struct Session {
     /// End of the last reported quarantine.
     quarantined_until: Option<Tick>,
     /// `max_ttl` of the server's record, if stored as asked.
-    noted: Option<u64>,
+    synced_max_ttl: Option<u64>,
     /// Commands waiting for a sync, during a sync.
     held_back: Option<Vec<PendingCommand>>,
     /// Reason to end the connection after the present input.
@@ -132,7 +132,7 @@ pub(crate) struct Session {
     releases: u64,
     retries: ReleaseRetries,
     /// Time of the next sync.
-    facts_at: Tick,
+    next_sync_at: Tick,
     /// Send of the last answered command on this connection, or of the login.
     last_asked: Now,
     /// Time of the first sync with the present record version.
@@ -175,12 +175,12 @@ impl Session {
             server_info: None,
             stepped_at: None,
             quarantined_until: None,
-            noted: None,
+            synced_max_ttl: None,
             held_back: None,
             over: None,
             releases: 0,
             retries: ReleaseRetries::default(),
-            facts_at: now.tick,
+            next_sync_at: now.tick,
             last_asked: now,
             synced_at: now.tick,
             min_rtt: MinRtt::default(),
@@ -250,7 +250,7 @@ impl Session {
         self.conn = conn;
         self.health = Health::Up;
         self.has_answered = false;
-        self.facts_at = now.tick.checked_add(FACTS_EVERY).unwrap_or(now.tick);
+        self.next_sync_at = now.tick.checked_add(SYNC_EVERY).unwrap_or(now.tick);
         self.last_asked = asked;
         self.synced_at = now.tick;
         self.eligibility.length = self.rules.quarantine();
@@ -260,10 +260,10 @@ impl Session {
         };
         let timing = Timing { asked, answered };
         let step = self.eligibility.on_connect(&server_info, timing);
-        self.noted = server_info
+        self.synced_max_ttl = server_info
             .record_reply
             .as_ref()
-            .and_then(|shown| self.rules.noted(shown));
+            .and_then(|shown| self.rules.synced_max_ttl(shown));
         self.store_info(server_info);
         self.note_step(step, now.tick);
         self.note_quarantine(now.tick);
@@ -321,7 +321,7 @@ impl Session {
             .server_info
             .as_ref()
             .and_then(|it| it.record_reply.as_ref());
-        self.rules.is_used || shown.is_some_and(|it| it.kept)
+        self.rules.is_used || shown.is_some_and(|it| it.is_stored)
     }
 
     fn note_step(&mut self, step: Option<Duration>, now: Tick) {
@@ -364,8 +364,10 @@ impl Session {
         }
         command.releases = self.releases;
         // Only if no other record has a longer `max_ttl`.
-        let is_noted = self.noted.is_some_and(|noted| self.rules.max_ttl <= noted);
-        if command.command.compares() && (!is_noted || self.held_back.is_some()) {
+        let is_synced = self
+            .synced_max_ttl
+            .is_some_and(|synced| self.rules.max_ttl <= synced);
+        if command.command.compares() && (!is_synced || self.held_back.is_some()) {
             self.sync_record(now);
             self.held_back.get_or_insert_default().push(command);
         } else {
@@ -630,8 +632,8 @@ impl Session {
 
     /// Ends a sync and sends the waiting commands.
     fn on_synced(&mut self, answer: &Answer, now: Now) {
-        self.noted = match answer {
-            Answer::Record(shown) => self.rules.noted(shown),
+        self.synced_max_ttl = match answer {
+            Answer::Record(shown) => self.rules.synced_max_ttl(shown),
             _ => None,
         };
         if let Answer::Failed(
@@ -693,7 +695,7 @@ impl Session {
         // only the same connection runs a release after its acquire. One gap stays open, as after a
         // broken connection: the server can run the acquire later, from the old connection, and the
         // key stays for one ttl. Nobody counted that vote.
-        let life = self.rules.quarantine().unwrap_or(FACTS_EVERY);
+        let life = self.rules.quarantine().unwrap_or(SYNC_EVERY);
         Err(if self.availability().is_late(life, now) {
             NodeFailure::TimedOut
         } else {
@@ -722,8 +724,8 @@ impl Session {
 
     /// Sends due commands: kept releases, and the regular sync.
     pub(crate) fn on_time(&mut self, now: Now) {
-        if self.facts_at <= now.tick {
-            self.facts_at = now.tick.checked_add(FACTS_EVERY).unwrap_or(now.tick);
+        if self.next_sync_at <= now.tick {
+            self.next_sync_at = now.tick.checked_add(SYNC_EVERY).unwrap_or(now.tick);
             self.enqueue_own(self.rules.sync_record(SyncKind::Look), now);
         }
         for release in self.retries.take_due(now.tick) {
@@ -744,7 +746,7 @@ impl Session {
         self.wakes_at = [overdue_at, mute_at, self.retries.due_at()]
             .into_iter()
             .flatten()
-            .fold(self.facts_at, Tick::min);
+            .fold(self.next_sync_at, Tick::min);
         self.wakes_at
     }
 

@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 #[path = "tidy/pages.rs"]
 mod pages;
 
-/// The crates of users: the folder of each, the name of its root, and its floors.
-const CRATES: &[(&str, &str, Floors)] = &[
-    ("src", "lib", FLOORS),
-    ("cli/src", "main", FLOORS_OF_CLI),
-    ("testing/src", "lib", FLOORS_OF_TESTING),
+/// The crates of users: the folder of each, the name of its root, and its layers.
+const CRATES: &[(&str, &str, Layers)] = &[
+    ("src", "lib", LAYERS),
+    ("cli/src", "main", LAYERS_OF_CLI),
+    ("testing/src", "lib", LAYERS_OF_TESTING),
 ];
 
 /// All folders with source of ours.
 const FOLDERS: &[&str] = &["src", "cli", "testing", "tests", "examples", "benches"];
 
-/// The floors of a crate, from the ground up: a room may use what is on a lower floor, and nothing that is above or beside it.
+/// The layers of a crate, from the ground up: a module may use what is in a lower layer, and nothing that is above or beside it.
 ///
-/// A room is a file or a folder, with all that is in it and has no room of its own: the longest path that fits counts. To add
+/// A module is a file or a folder, with all that is in it and has no module of its own: the longest path that fits counts. To add
 /// one, give its path a place here, above all that it uses and below all that use it.
-type Floors = &'static [&'static [&'static str]];
+type Layers = &'static [&'static [&'static str]];
 
-const FLOORS: Floors = &[
+const LAYERS: Layers = &[
     &["sys"],
     &["ids"],
     &["time"],
@@ -55,7 +55,7 @@ const FLOORS: Floors = &[
     &["guide"],
 ];
 
-const FLOORS_OF_CLI: Floors = &[
+const LAYERS_OF_CLI: Layers = &[
     &["screen"],
     &["clock", "exit", "options", "signals", "stderr"],
     &["ask", "lease", "show", "taking"],
@@ -66,7 +66,7 @@ const FLOORS_OF_CLI: Floors = &[
     &["args", "hold", "run"],
 ];
 
-const FLOORS_OF_TESTING: Floors = &[
+const LAYERS_OF_TESTING: Layers = &[
     &["refusal", "store"],
     &["resp"],
     &["server"],
@@ -99,15 +99,15 @@ const LINES_MAX: usize = 1_000;
 const DEPTH_MAX: usize = 6;
 
 #[test]
-fn a_room_uses_only_rooms_on_lower_floors() {
+fn a_module_uses_only_modules_on_lower_layers() {
     let mut wrong = Vec::new();
-    for (folder, _, floors) in CRATES {
+    for (folder, _, layers) in CRATES {
         for (file, uses) in imports(folder) {
-            let Some(own) = room(floors, &file) else {
-                panic!("{folder}/{file} has no floor in this table")
+            let Some(own) = module(layers, &file) else {
+                panic!("{folder}/{file} has no layer in this table")
             };
             for (number, used) in uses {
-                let other = room(floors, &used);
+                let other = module(layers, &used);
                 if let Some(other) = other.filter(|it| it.1 != own.1 && own.0 <= it.0) {
                     let (own, other) = (own.1, other.1);
                     wrong.push(format!("{folder}/{file}.rs:{number}: {own} uses {other}"));
@@ -188,11 +188,11 @@ fn whole_folders(files: &Uses, depth: usize) -> Uses {
 }
 
 #[test]
-fn the_page_on_architecture_has_a_row_for_each_room_and_names_files_that_exist() {
+fn the_page_on_architecture_has_a_row_for_each_module_and_names_files_that_exist() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    for room in FLOORS.iter().flat_map(|it| it.iter()) {
-        let has_row = page.contains(&format!("| `{room}` |"));
-        assert!(has_row, "there is no row for {room}");
+    for module in LAYERS.iter().flat_map(|it| it.iter()) {
+        let has_row = page.contains(&format!("| `{module}` |"));
+        assert!(has_row, "there is no row for {module}");
     }
     let is_file = |name: &str| [".rs", ".lua", ".md"].iter().any(|end| name.ends_with(end));
     let is_folder = |name: &str| name.contains('/') && name.ends_with('/');
@@ -289,17 +289,17 @@ fn expand(before: &str, tree: &str, into: &mut Vec<String>) {
     }
 }
 
-/// A file's floor and room.
-fn room(floors: Floors, file: &str) -> Option<(usize, &'static str)> {
-    let rooms = floors
+/// A file's layer and module.
+fn module(layers: Layers, file: &str) -> Option<(usize, &'static str)> {
+    let modules = layers
         .iter()
         .enumerate()
-        .flat_map(|(floor, rooms)| rooms.iter().map(move |it| (floor, *it)));
+        .flat_map(|(layer, modules)| modules.iter().map(move |it| (layer, *it)));
     let fits = |it: &str| {
         file.strip_prefix(it)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    rooms.filter(|it| fits(it.1)).max_by_key(|it| it.1.len())
+    modules.filter(|it| fits(it.1)).max_by_key(|it| it.1.len())
 }
 
 /// What a file of a crate is called as a module, with slashes; none for the crate's root.
@@ -312,7 +312,7 @@ fn name(folder: &str, file: &Path) -> Option<String> {
     (!CRATES.iter().any(|it| (it.0, it.1) == (folder, &name))).then_some(name)
 }
 
-/// Names with the room that they belong to.
+/// Names with the module that they belong to.
 const OWNED: &[(&str, &[&str])] = &[
     ("tls", &["rustls"]),
     ("wire", &["redis::"]),
@@ -334,10 +334,10 @@ const OWNED: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn no_room_names_the_property_of_another() {
-    for (room, names) in OWNED {
+fn no_module_names_the_property_of_another() {
+    for (module, names) in OWNED {
         let mut others = sources("src");
-        others.retain(|file| !is_in(file, room));
+        others.retain(|file| !is_in(file, module));
         names.iter().for_each(|name| assert_not_in(&others, name));
     }
 }
@@ -479,8 +479,8 @@ fn assert_not_in(files: &[PathBuf], what: &str) {
     }
 }
 
-fn is_in(file: &Path, room: &str) -> bool {
-    name("src", file).is_some_and(|it| it == room || it.starts_with(&format!("{room}/")))
+fn is_in(file: &Path, module: &str) -> bool {
+    name("src", file).is_some_and(|it| it == module || it.starts_with(&format!("{module}/")))
 }
 
 /// Lines that are not comments, with their numbers; without the unit tests at the end of a file.

@@ -16,7 +16,7 @@ use crate::engine::shared::ManagerState;
 use crate::engine::spec::LockSpec;
 use crate::error::{ExtendError, Lost, LostReason, ReleaseError, Released, Rows};
 use crate::hold::promises::Promise;
-use crate::hold::{Extension, Hold, News, Servers, Terms};
+use crate::hold::{Extension, Hold, News, Renewal, Servers, Terms};
 use crate::ids::{ClientId, FencingToken, NodeId, NodeSet};
 use crate::logic::tally::ReleaseRound;
 use crate::logic::{lease, retries};
@@ -405,14 +405,14 @@ impl HoldInner {
                 (reason, reached)
             })?;
             self.shared.schedule.remove(self.id);
-            let times = (state.kept_until, state.hold.longest_ttl);
+            let times = (state.kept_until, state.hold.keep_releases_for);
             let early = std::mem::take(&mut state.early);
             let to_drop = (early, state.round_ticket.take());
             let listeners = std::mem::take(&mut state.listeners);
             Ok((promised, reached, times, listeners, to_drop))
         });
         // The rest is dropped here, with nothing locked.
-        let (promised, reached, (kept_until, keep), listeners, _) =
+        let (promised, reached, (kept_until, keep_for), listeners, _) =
             ended.map_err(|(reason, reached)| {
                 fanout.flush(reached);
                 self.lost_by(reason)
@@ -423,7 +423,7 @@ impl HoldInner {
         let round = ReleaseRound::of_held(promised);
         let round = Pending::among(fanout, round, Some(reached));
         let round_ticket = self.shared.admission.enter();
-        let deadline = self.send_release(&round, reached, keep, began);
+        let deadline = self.send_release(&round, reached, keep_for, began);
         let end = round.wait(deadline);
         drop(round_ticket);
         if end.lost {
@@ -469,7 +469,7 @@ impl HoldInner {
         &self,
         round: &Arc<Pending<ReleaseRound>>,
         reached: NodeSet,
-        keep: Duration,
+        keep_for: Duration,
         began: Tick,
     ) -> Tick {
         let ManagerState { fanout, queues, .. } = &*self.shared;
@@ -486,7 +486,7 @@ impl HoldInner {
             }
             None => (None, self.update()),
         };
-        let release = Broadcast::release(self.release_command(update), reached, keep);
+        let release = Broadcast::release(self.release_command(update), reached, keep_for);
         // No node refuses it.
         drop(fanout.enqueue(release.answered_to(Some(round)), time::tick()));
         let deadline = time::deadline(fanout.response_timeout);
@@ -541,7 +541,7 @@ impl HoldInner {
             return;
         }
         let command = self.release_command(self.update());
-        let release = Broadcast::release(command, to, state.hold.longest_ttl);
+        let release = Broadcast::release(command, to, state.hold.keep_releases_for);
         // No node refuses it.
         drop(self.shared.fanout.enqueue(release, time::tick()));
     }
@@ -573,9 +573,11 @@ impl HoldInner {
             if !state.hold.is_held() {
                 return;
             }
-            let named = state.hold.unextended.unwrap_or(false);
-            let warns = !named && fanout.retries.lock().may_warn(time::tick());
-            state.hold.unextended = Some(named || warns);
+            let warns = state.hold.renewal != Renewal::FailureLogged
+                && fanout.retries.lock().may_warn(time::tick());
+            if warns {
+                state.hold.renewal = Renewal::FailureLogged;
+            }
             (warns, fanout.report(state.hold.promises.rows()))
         };
         let (journal, rows) = (&fanout.journal, Rows(&rows));
@@ -685,14 +687,14 @@ impl Due for HoldInner {
         self.state.lock().hold.left(now).unwrap_or_default()
     }
 
-    fn hold(&self, unextended: bool) -> Option<HeldLock> {
+    fn hold(&self, is_failing: bool) -> Option<HeldLock> {
         let Now { moment, tick } = Now::read();
         let mut state = self.state.lock();
         state.note_grants(&self.win, moment);
         let hold = &state.hold;
         let left = hold.left(moment).ok()?;
         let kept = hold.promises.kept(moment);
-        let is_asked_for = !unextended || hold.unextended.is_some();
+        let is_asked_for = !is_failing || hold.renewal != Renewal::Confirmed;
         drop(state);
         let fanout = &self.shared.fanout;
         let missing = fanout.voting(tick).without(kept);

@@ -34,9 +34,9 @@ pub(crate) trait Due: Send + Sync {
     /// Time until its end. The soonest end is handled first.
     fn ends_in(&self, now: Moment) -> Duration;
 
-    /// Its row in the list of held locks, if held; `unextended`: and if no majority confirmed its
+    /// Its row in the list of held locks, if held; `is_failing`: and if no majority confirmed its
     /// last extension.
-    fn hold(&self, unextended: bool) -> Option<HeldLock>;
+    fn hold(&self, is_failing: bool) -> Option<HeldLock>;
 
     /// Ends it after the stop of the schedule. Whether that is new, to be announced by
     /// [`Due::announce_stop`].
@@ -104,9 +104,9 @@ impl Schedule {
         drop(removed);
     }
 
-    /// The held locks, oldest first; `unextended`: those without a majority for their last
+    /// The held locks, oldest first; `is_failing`: those without a majority for their last
     /// extension.
-    pub(crate) fn held(&self, unextended: bool) -> Vec<HeldLock> {
+    pub(crate) fn held(&self, is_failing: bool) -> Vec<HeldLock> {
         let queue = self.queue.lock();
         let known: Vec<_> = queue
             .all_known
@@ -115,7 +115,7 @@ impl Schedule {
             .collect();
         // Each has a mutex of its own, to be locked with nothing else locked.
         drop(queue);
-        let mut held: Vec<_> = known.iter().filter_map(|it| it.hold(unextended)).collect();
+        let mut held: Vec<_> = known.iter().filter_map(|it| it.hold(is_failing)).collect();
         // Not by id: a handed-over lock is older.
         held.sort_by_key(|it| Reverse(it.age));
         held
@@ -217,7 +217,7 @@ mod tests {
             Duration::ZERO
         }
 
-        fn hold(&self, _unextended: bool) -> Option<HeldLock> {
+        fn hold(&self, _is_failing: bool) -> Option<HeldLock> {
             let lock = ObservedLock::new(&LockName::new(b"x"), None);
             Some(HeldLock {
                 lock,

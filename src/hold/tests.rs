@@ -562,7 +562,7 @@ fn a_late_majority_confirms_an_extension_that_had_failed() {
     hold.on_sent(&renewal, nodes(0..3));
     world.pass(ms(50));
     hold.on_due(world.now(), &world);
-    hold.unextended = Some(true);
+    hold.renewal = Renewal::FailureLogged;
     assert_eq!(
         world.news(&mut hold),
         [News::NotExtended { left: ms(19_950) }]

@@ -35,7 +35,7 @@ pub(crate) struct Eligibility {
     met: Option<Tick>,
     /// Version of its record, last stored as asked. A missing record later is lost, and one that
     /// did not grow out of this version belongs to other data.
-    noted: Option<RecordVersion>,
+    own_record: Option<RecordVersion>,
     pub(crate) quarantines: Quarantines,
     pub(crate) clock: NodeClock,
 }
@@ -47,7 +47,7 @@ impl Eligibility {
             length,
             run_id: None,
             met: None,
-            noted: None,
+            own_record: None,
             quarantines,
             clock: NodeClock::new(rate),
         }
@@ -71,7 +71,7 @@ impl Eligibility {
         }
         self.run_id.clone_from(&server.run_id);
         self.met = None;
-        self.noted = None;
+        self.own_record = None;
         // Another process, perhaps on another machine.
         self.clock.seen = None;
         let _ = self.on_time(server.time, timing);
@@ -110,8 +110,8 @@ impl Eligibility {
         let mut shown = shown.clone();
         let mut versions = shown.versions.split(' ');
         let is_other = self
-            .noted
-            .is_some_and(|noted| versions.all(|it| it.as_bytes() != noted.0));
+            .own_record
+            .is_some_and(|own_record| versions.all(|it| it.as_bytes() != own_record.0));
         if is_other && shown.record.is_older() {
             shown.record = Record::Another;
             shown.served = Duration::ZERO;
@@ -124,7 +124,7 @@ impl Eligibility {
             // for a new one.
             (Record::Kept, Some(why)) if quarantined && why != QuarantineReason::New => why,
             (Record::Another | Record::Kept, _) => QuarantineReason::Restarted,
-            (Record::Missing, _) if self.noted.is_some() => QuarantineReason::Emptied,
+            (Record::Missing, _) if self.own_record.is_some() => QuarantineReason::Emptied,
             // The known reason.
             (_, why) => why.unwrap_or(QuarantineReason::Emptied),
         };
@@ -132,8 +132,8 @@ impl Eligibility {
     }
 
     fn apply_record(&mut self, shown: &RecordReply, why: QuarantineReason, timing: Timing) {
-        if shown.kept {
-            self.noted = Some(shown.record_version);
+        if shown.is_stored {
+            self.own_record = Some(shown.record_version);
         }
         let Some(length) = self.length else { return };
         if matches!(shown.record, Record::Vouched | Record::Off) {
@@ -505,7 +505,7 @@ mod tests {
     fn an_inspection_leaves_a_server_new() {
         let mut of = Of::new();
         let look = RecordReply {
-            kept: false,
+            is_stored: false,
             ..shown(0, Record::Missing)
         };
         of.eligibility.on_connect(
@@ -575,12 +575,12 @@ mod tests {
     /// However old the data are of which it tells: it may have been swapped a moment ago.
     #[test]
     fn h17_a_record_that_did_not_grow_out_of_the_last_one_is_of_other_data() {
-        let of_version = |record, version: &str, versions: &str, kept| {
+        let of_version = |record, version: &str, versions: &str, is_stored| {
             let record_version = RecordVersion(version.as_bytes().try_into().unwrap());
             RecordReply {
                 record_version,
                 versions: versions.into(),
-                kept,
+                is_stored,
                 ..shown(500, record)
             }
         };

@@ -107,8 +107,8 @@ impl RecordRules {
     }
 
     /// The `max_ttl` of a stored record that fits.
-    pub(crate) fn noted(&self, shown: &RecordReply) -> Option<u64> {
-        (shown.kept && self.record_mismatch(shown).is_none()).then_some(shown.max_ttl)
+    pub(crate) fn synced_max_ttl(&self, shown: &RecordReply) -> Option<u64> {
+        (shown.is_stored && self.record_mismatch(shown).is_none()).then_some(shown.max_ttl)
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
         let mut without = rules(None);
         without.raise(90_000);
         assert_eq!(without.quarantine(), None);
-        assert_eq!(without.noted(&shown(Record::Off, 0)), Some(0));
+        assert_eq!(without.synced_max_ttl(&shown(Record::Off, 0)), Some(0));
     }
 
     #[test]

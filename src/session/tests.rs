@@ -83,7 +83,7 @@ impl Tried {
 
     fn connect(&mut self) {
         let record_reply = Some(RecordReply {
-            kept: true,
+            is_stored: true,
             ..RecordReply::of(Record::Off, Duration::ZERO)
         });
         let server_info = ServerInfo {
@@ -248,7 +248,7 @@ fn h27_a_command_waits_until_the_server_is_synced() {
     assert_eq!(kinds(&mut tried), [Kind::SyncRecord]);
 
     let kept = RecordReply {
-        kept: true,
+        is_stored: true,
         max_ttl: 10_000,
         ..RecordReply::of(Record::Kept, Duration::from_secs(100))
     };
@@ -309,7 +309,7 @@ fn new_server() -> ServerInfo {
     ServerInfo {
         run_id: Some("one".to_owned()),
         record_reply: Some(RecordReply {
-            kept: true,
+            is_stored: true,
             max_ttl: 10_000,
             ..RecordReply::of(Record::Missing, Duration::ZERO)
         }),
@@ -367,7 +367,7 @@ fn b5_a_server_that_may_evict_is_refused_and_checked_every_minute() {
     assert_eq!(tried.session.check(&mut evicts).err(), failure);
 
     for asks in [false, true, false, true] {
-        tried.later(FACTS_EVERY / 2);
+        tried.later(SYNC_EVERY / 2);
         tried.session.on_time(tried.now);
         assert_eq!(tried.wrote("look"), asks);
     }
@@ -619,7 +619,7 @@ fn h17_a_hand_over_counts_for_asks_with_this_record_and_connection() {
     };
     assert_eq!(hands_over_from(&mut tried), Some(begun));
     let shown = |number| RecordReply {
-        kept: true,
+        is_stored: true,
         record_version: RecordVersion::new(number),
         ..RecordReply::of(Record::Off, Duration::ZERO)
     };

@@ -193,8 +193,8 @@ impl Fanout {
             }
             let command = Arc::clone(&broadcast.command);
             let handler = broadcast.handler.clone();
-            if let Recipients::All(keep) = broadcast.recipients {
-                let keep_until = now.checked_add(keep).unwrap_or(now);
+            if let Recipients::All(keep_for) = broadcast.recipients {
+                let keep_until = now.checked_add(keep_for).unwrap_or(now);
                 node.give(PendingCommand::release(command, handler, keep_until));
             } else if let Some(failure) = refusal {
                 let refused = |handler| (handler, node.id, failure);
@@ -373,13 +373,13 @@ impl Broadcast {
         Broadcast { to: nodes, ..self }
     }
 
-    /// A release for `nodes`, whatever their health. `keep`: how long it is worth sending.
-    pub(crate) fn release(command: Command, nodes: NodeSet, keep: Duration) -> Broadcast {
+    /// A release for `nodes`, whatever their health. `keep_for`: how long it is worth sending.
+    pub(crate) fn release(command: Command, nodes: NodeSet, keep_for: Duration) -> Broadcast {
         Broadcast {
             command: Arc::new(command),
             handler: None,
             to: Some(nodes),
-            recipients: Recipients::All(keep),
+            recipients: Recipients::All(keep_for),
         }
     }
 

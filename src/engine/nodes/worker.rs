@@ -58,7 +58,7 @@ pub(super) struct Worker {
     flapping: bool,
     behind: BehindAddress,
     /// First of two connections.
-    first: Option<Opened>,
+    probe: Option<Opened>,
     /// Address of the last connection.
     to: Option<SocketAddr>,
     logged_cannot_wait: bool,
@@ -87,7 +87,7 @@ impl Worker {
             failures: 0,
             flapping: false,
             behind: BehindAddress::default(),
-            first: None,
+            probe: None,
             to: None,
             logged_cannot_wait: false,
         };
@@ -132,11 +132,11 @@ impl Worker {
                     // Until the first lock there is time to check whether the address leads to the
                     // same server twice.
                     Ok(opened)
-                        if self.first.is_none()
+                        if self.probe.is_none()
                             && self.primary.confirmed_until().is_none()
                             && !self.node.common.records.rules().is_used =>
                     {
-                        self.first = Some(opened);
+                        self.probe = Some(opened);
                         Next::Connect { at }
                     }
                     Ok(opened) => match self.on_connected(opened) {
@@ -227,7 +227,7 @@ impl Worker {
     /// Begins a connection, unless the server has no vote.
     fn on_connected(&mut self, mut opened: Opened) -> Result<(), NodeFailure> {
         let node = Arc::clone(&self.node);
-        let first = self.first.take();
+        let first = self.probe.take();
         let server_info = &mut opened.login.server_info;
         if self.renew_confirmation()? {
             // The URL has its replicas.

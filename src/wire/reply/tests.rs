@@ -135,7 +135,7 @@ fn every_status_of_a_script_is_a_separate_answer() {
     ] {
         let shown = RecordReply {
             max_ttl: 8,
-            kept: status % 2 == 1,
+            is_stored: status % 2 == 1,
             record_version: RecordVersion::new(9),
             versions: "000000000000009 000000000000004".to_owned(),
             servers: 3,

@@ -10,7 +10,7 @@
 -- ARGV[3]  proposed fencing token, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  version of the record that the client connected with
--- ARGV[6]  "BEGAN LIFE CLIENT FIRST SLOT TOLD". In one argument, since each argument takes time
+-- ARGV[6]  "BEGAN LIFE CLIENT FIRST SLOT GETS_MESSAGES". One argument, since each takes time
 --     BEGAN   when the call began, microseconds since 1970: a free lock is handed over to a call
 --             that has waited for longer
 --     LIFE    of the waiting list, whole milliseconds, if the call enters it when it is refused;
@@ -18,7 +18,8 @@
 --     CLIENT  client id; empty if the call does not wait
 --     FIRST   life of a lock that is handed over, whole milliseconds
 --     SLOT    "-" for all locks; for one of the slots the one to begin with, from 1
---     TOLD    "1" if the client is told over this connection, "0" if it polls
+--     GETS_MESSAGES
+--             "1" if the client gets messages over this connection, "0" if it polls
 --
 -- Returns the node time if all was granted and the proposal is the counter of each now; -3 if the
 -- record has another version, and nothing was done; otherwise
@@ -74,7 +75,8 @@ if #KEYS == 6 then
   end
 end
 
-local call_began, life, client, first, slot, told = string.match(ARGV[6], "^(%d+) (%d*) (%x*) (%d+) (%-?%d*) (%d)$")
+local call_began, life, client, first, slot, gets_messages =
+  string.match(ARGV[6], "^(%d+) (%d*) (%x*) (%d+) (%-?%d*) (%d)$")
 local has_slots, from = slot ~= "-", tonumber(slot)
 local n = has_slots and (#KEYS - 3) / 2 or (#KEYS - 1) / 5
 local lists = has_slots and 1 or n
@@ -204,8 +206,11 @@ if has_waiting then
     end
     local is_read, entered = found[which] == SHARED, 0
     if life ~= "" then
-      local keeps_out = told == "0" and is_read and string.format("%.0f", now / 1000 + POLLS)
-      entered = enter(keys_of(list), me, call_began, life, told, keeps_out or found[2 * n + 1 + list])
+      local mark = found[2 * n + 1 + list]
+      if gets_messages == "0" and is_read then
+        mark = string.format("%.0f", now / 1000 + POLLS)
+      end
+      entered = enter(keys_of(list), me, call_began, life, gets_messages, mark)
     end
     return { is_read and 6 or 0, largest, left, entered, now, n > 1 and which or 0, text }
   end

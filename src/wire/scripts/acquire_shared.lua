@@ -37,7 +37,8 @@ local is_ahead, let_others_in = tonumber(ARGV[3]) > now + ahead_max(record), nil
 if mark or lock and lock ~= "quorlock:shared" then
   -- include handover.lua
   local keys = { KEYS[1], KEYS[2], KEYS[5], KEYS[4], KEYS[6] }
-  local call_began, life, client, first, told = string.match(ARGV[6], "^(%d+) (%d*) (%x*) (%d+) %- (%d)$")
+  local call_began, life, client, first, gets_messages =
+    string.match(ARGV[6], "^(%d+) (%d*) (%x*) (%d+) %- (%d)$")
   local me, offer = client .. "r" .. ARGV[1], { is_ahead and "0" or ARGV[3], ARGV[4], first }
   if mark then
     redis.pcall("ZREM", KEYS[5], me)
@@ -51,7 +52,7 @@ if mark or lock and lock ~= "quorlock:shared" then
   if blocked or lock and lock ~= SHARED then
     local entered = 0
     if life ~= "" then
-      entered = enter(keys, me, call_began, life, told, mark)
+      entered = enter(keys, me, call_began, life, gets_messages, mark)
     end
     return { lock == SHARED and 6 or 0, whole(counter) or 0, redis.call("PTTL", KEYS[1]), entered, now, 0, label_in(lock) }
   end

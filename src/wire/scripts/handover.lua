@@ -154,16 +154,17 @@ local function leave(keys, member)
   end
 end
 
--- Enters a call in the list for `life` milliseconds; `told` is "1" if it is told over this
--- connection. `keeps_out`: what the mark says from then on. Returns 1 if that was done. No list is
+-- Enters a call in the list for `life` milliseconds; `gets_messages` is "1" if it gets messages over
+-- this connection. `keeps_out`: what the mark says from then on. Returns 1 if that was done. No list is
 -- left without an end where the access list forbids to give it one.
-local function enter(keys, member, since, life, told, keeps_out)
+local function enter(keys, member, since, life, gets_messages, keeps_out)
   local kept = redis.pcall("PTTL", keys[3])
   local permitted = kept ~= -2 or type(redis.pcall("PEXPIRE", keys[3], life)) == "number"
   if type(kept) ~= "number" or not permitted then
     return 0
   end
-  if type(redis.pcall("ZADD", keys[3], told == "1" and since or since .. ".5", member)) ~= "number" then
+  local score = gets_messages == "1" and since or since .. ".5"
+  if type(redis.pcall("ZADD", keys[3], score, member)) ~= "number" then
     return 0
   end
   if kept < tonumber(life) then

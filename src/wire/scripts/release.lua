@@ -15,12 +15,12 @@
 -- then, if the owner's call may be in the waiting list, or a call of its client enters it:
 -- ARGV[3]  client id
 -- ARGV[4]  when the call began that enters the list, microseconds since 1970
--- ARGV[5]  "WHICH LIFE YIELDS MEMBER TOLD"
+-- ARGV[5]  "WHICH LIFE YIELDS MEMBER GETS_MESSAGES"
 --     WHICH   it enters the list of this lock, from 1
 --     LIFE    of the list, whole milliseconds
 --     YIELDS  "1" if the lock goes to who began before that call, and not to the call itself
 --     MEMBER  of the list, behind the client id: see handover.lua
---     TOLD    as in acquire.lua
+--     GETS_MESSAGES    as in acquire.lua
 --
 -- Returns 1 if all locks were its owner's, or one slot; 0 otherwise.
 --
@@ -38,7 +38,7 @@ if #KEYS == 6 and string.sub(ARGV[2], -4) == " 0 -" then
   found = redis.call("MGET", KEYS[2], KEYS[3])
   local seen, record = found[1], found[2]
   local token, life, first = string.match(ARGV[2], "^(%d+) (%d+) (%d+)")
-  local popped, member, told, now = {}, nil, nil, nil
+  local popped, member, gets_messages, now = {}, nil, nil, nil
   if mine and seen and #seen == 16 and #token == 16 and seen < token and life ~= "0" and record
     and string.sub(record, 34, 49) <= seen then
     local clock = redis.call("TIME")
@@ -50,13 +50,13 @@ if #KEYS == 6 and string.sub(ARGV[2], -4) == " 0 -" then
         redis.pcall("ZREM", KEYS[5], ARGV[3] .. "w" .. ARGV[1])
       end
       popped = redis.pcall("ZPOPMIN", KEYS[5])
-      member, told = popped[1], tonumber(popped[2] or 0) % 1 == 0
+      member, gets_messages = popped[1], tonumber(popped[2] or 0) % 1 == 0
     elseif not mark then
-      member, told = string.match(ARGV[5], "^1 %d+ 0 (.*) (%d)$")
-      member, told = member and ARGV[3] .. member, told == "1"
+      member, gets_messages = string.match(ARGV[5], "^1 %d+ 0 (.*) (%d)$")
+      member, gets_messages = member and ARGV[3] .. member, gets_messages == "1"
     end
   end
-  if told and member and string.sub(member, 17, 17) == "w" then
+  if gets_messages and member and string.sub(member, 17, 17) == "w" then
     local channel, value = "quorlock:wake:" .. string.sub(member, 1, 16), string.sub(member, 18)
     -- A full server refuses to begin with SET.
     if (redis.pcall("PUBSUB", "NUMSUB", channel)[2] or 0) ~= 0 and redis.pcall("SET", KEYS[1], value, "PX", first).ok then
@@ -98,7 +98,8 @@ end
 
 if has_waiting then
   -- include handover.lua
-  local which, keep_for, yields, member, told = string.match(ARGV[5] or "", "^(%d+) (%d+) (%d) (.*) (%d)$")
+  local which, keep_for, yields, member, gets_messages =
+    string.match(ARGV[5] or "", "^(%d+) (%d+) (%d) (.*) (%d)$")
   for i = 1, n do
     local list = has_slots and 1 or i
     local place, enters = 2 * n + 1 + list, list == tonumber(which)
@@ -108,7 +109,7 @@ if has_waiting then
       leave(keys, ARGV[3] .. "w" .. ARGV[1])
     end
     if i == list and enters then
-      enter(keys, ARGV[3] .. member, ARGV[4], keep_for, told, mark)
+      enter(keys, ARGV[3] .. member, ARGV[4], keep_for, gets_messages, mark)
     end
     if (mark or enters) and (mine[i] or not found[i] or found[i] == SHARED) then
       local me, since = "", math.huge

@@ -37,8 +37,8 @@ if ARGV[3] then
 end
 local me, since = "", math.huge
 if ARGV[5] then
-  local keep_for, yields, member, told = string.match(ARGV[5], "^1 (%d+) (%d) (.*) (%d)$")
-  enter(keys, ARGV[3] .. member, ARGV[4], keep_for, told, mark)
+  local keep_for, yields, member, gets_messages = string.match(ARGV[5], "^1 (%d+) (%d) (.*) (%d)$")
+  enter(keys, ARGV[3] .. member, ARGV[4], keep_for, gets_messages, mark)
   if yields == "1" then
     me, since = ARGV[3] .. member, tonumber(ARGV[4])
   end
