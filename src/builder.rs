@@ -22,12 +22,15 @@ impl LockManager {
     ///
     /// | URL | node |
     /// | --- | --- |
-    /// | `redis://[user:password@]host[:port][/database]` | one server; also `valkey://`, and `?db=…` for the database |
+    /// | `redis://[user:password@]host[:port][/database]` | one server; also `valkey://` |
     /// | `redis+unix:///path[?db=…&user=…&pass=…]` | one server, by a socket in the file system |
-    /// | `redis+replicated://[user:password@]host[:port],host[:port],…[/database]` | a primary with replicas: one vote |
-    /// | `redis+sentinel://[user:password@]sentinel[:port],…/name[/database]` | the same, found by Sentinels |
-    /// | `redis+cluster://[user:password@]host[:port],host[:port],…` | the owner of one slot of a Redis Cluster; needs a hash tag in [`prefix`](Builder::prefix) |
+    /// | `redis+replicated://[user:password@]host[:port],…[/database]` | with replicas: one vote |
+    /// | `redis+sentinel://[user:password@]sentinel[:port],…/name[/database]` | by Sentinels |
+    /// | `redis+cluster://[user:password@]host[:port],…` | the owner of a slot of a Redis Cluster |
     /// | `rediss://…`, `rediss+replicated://…`, … | with TLS, feature `tls` |
+    ///
+    /// The database can also be `?db=…`. A Redis Cluster needs a hash tag in
+    /// [`prefix`](Builder::prefix).
     ///
     /// Each node must be an independent server without a replica that takes its place, or one of
     /// the groups above: see [`guide::sentinel_and_cluster`](crate::guide::sentinel_and_cluster).
@@ -50,7 +53,8 @@ impl LockManager {
     /// ```
     /// use std::time::Duration;
     ///
-    /// let locks = quorlock::LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+    /// let urls = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
+    /// let locks = quorlock::LockManager::builder(urls)
     ///     .ttl(Duration::from_secs(10))
     ///     .build()?; // starts the threads, touches no network
     /// # Ok::<(), quorlock::BuildError>(())
@@ -182,7 +186,8 @@ impl Builder {
     ///
     /// ```no_run
     /// let password = std::env::var("REDIS_PASSWORD")?;
-    /// let locks = quorlock::LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+    /// let urls = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
+    /// let locks = quorlock::LockManager::builder(urls)
     ///     .credentials(Some("locks"), &password)
     ///     .build()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -207,7 +212,8 @@ impl Builder {
     /// ```no_run
     /// use quorlock::Tls;
     ///
-    /// let locks = quorlock::LockManager::builder(["rediss://r1.internal", "rediss://r2.internal", "rediss://r3.internal"])
+    /// let urls = ["rediss://r1.internal", "rediss://r2.internal", "rediss://r3.internal"];
+    /// let locks = quorlock::LockManager::builder(urls)
     ///     .tls(Tls::with_ca_file("/etc/locks/ca.pem"))
     ///     .build()?;
     /// # Ok::<(), quorlock::BuildError>(())
@@ -247,7 +253,8 @@ impl Builder {
     /// # Examples
     ///
     /// ```
-    /// let locks = quorlock::LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+    /// let urls = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
+    /// let locks = quorlock::LockManager::builder(urls)
     ///     .owner_label("nightly")
     ///     .build()?; // locks are held by web-3/4711/nightly
     /// # Ok::<(), quorlock::BuildError>(())
@@ -281,7 +288,8 @@ impl Builder {
     /// use quorlock::LockManager;
     /// use quorlock::observer::Event;
     ///
-    /// let locks = LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+    /// let urls = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
+    /// let locks = LockManager::builder(urls)
     ///     .observer(|event: &Event| {
     ///         if let Event::Lost { .. } = event {
     ///             eprintln!("{event:?}");

@@ -7,7 +7,7 @@
 //!   Waiting ─ in front, its time, a round ticket ─> Asking ─> Settling ─ counters ahead ─> Raising
 //!      │ └──── a majority handed the lock over ──────────────────┤ │                         │
 //!      │                                                         │ └───────> Won <───────────┘
-//!      └─ stopped, its time is over, no hope ─> Over             └─ Lost, on the way back to Waiting
+//!      └─ stopped, its time is over, no hope ─> Over             └─ Lost, back to Waiting
 //! ```
 //!
 //! [`Call::next`] says what to do now. Between two steps come answers, hand-overs, and the queue of

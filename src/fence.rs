@@ -89,7 +89,7 @@ pub const SQLITE: Sql = Sql {
 /// | `KEYS[1]` | key of the largest token. In a cluster with the hash tag of the data |
 /// | `KEYS[2]` and on | keys of the command |
 /// | `ARGV[1]` | token |
-/// | `ARGV[2]` and on | command with its arguments, such as `GET`, `{tickets}:left`. None: registers only |
+/// | `ARGV[2]` and on | command and arguments, as `GET`, `{tickets}:left`. None: registers only |
 ///
 /// Returns two values: 1 and the reply of the command, or 0 and the larger registered token. Then
 /// nothing is changed.

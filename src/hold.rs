@@ -2,8 +2,8 @@
 //! no log.
 //!
 //! ```text
-//!   Held ── its time is over, too few nodes have it, their clocks step, the manager ends ──> Lost(reason)
-//!     └─── its holder lets go in time ─────────────────────────────────────────────────────> Released
+//! Held ── its time is over, too few nodes have it, clocks step, the manager ends ──> Lost(reason)
+//!   └─── its holder lets go in time ───────────────────────────────────────────────> Released
 //! ```
 //!
 //! Neither is ever held again. While held, each answer of a node changes the [ledger](promises);

@@ -11,7 +11,7 @@
 //! use quorlock::LockManager;
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let urls = ["redis://locks-1.internal", "redis://locks-2.internal", "redis://locks-3.internal"];
+//!     let urls = ["redis://locks-1", "redis://locks-2", "redis://locks-3"];
 //!     let locks = LockManager::builder(urls).build()?;
 //!     let report = locks.mutex("nightly-report");
 //!
@@ -62,7 +62,7 @@
 //! | thread | number |
 //! | --- | --- |
 //! | `quorlock-n0`, `quorlock-n1`, … | one per node |
-//! | `quorlock-n0-watch0`, `quorlock-n0-watch1`, … | also, for a node of several servers: one per member, to find the primary |
+//! | `quorlock-n0-watch0`, … | for a node of several servers: one per member, to find the primary |
 //! | `quorlock-renewal` | one, for all held locks |
 //! | `quorlock-events` | one, for log lines and the observer |
 //! | `quorlock-on-lost` | one, from the first due [`Hold::on_lost`] callback on |
@@ -80,8 +80,8 @@
 //! | level | contents |
 //! | --- | --- |
 //! | error | a caught panic, in this crate or in a callback, or a failure of the operating system |
-//! | warn | you must act: a lock was lost or not extended, no majority can vote, a server needs other settings |
-//! | info | a node went down, came back, or lost its vote for a while; a warning has ended. Once per change |
+//! | warn | you must act: a lock was lost or not extended, no majority votes, a server is unfit |
+//! | info | once per change: a node went down, came back, or lost its vote; a warning has ended |
 //! | debug | the result of each round; further failures of a node that is down |
 //! | trace | every reply |
 //!

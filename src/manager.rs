@@ -90,9 +90,11 @@ impl LockManager {
     /// # Examples
     ///
     /// ```
-    /// # fn run(locks: &quorlock::LockManager) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # type Failed = Box<dyn std::error::Error + Send + Sync>;
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), Failed> {
     /// // The first `?` is for the lock, the second one for the work.
-    /// let token: u64 = locks.with("nightly-report", |guard| guard.fencing_token().to_string().parse())??;
+    /// let text = locks.with("nightly-report", |guard| guard.fencing_token().to_string())?;
+    /// let token: u64 = text.parse()?;
     /// # let _ = token;
     /// # Ok(())
     /// # }
@@ -159,7 +161,8 @@ impl LockManager {
     /// ```no_run
     /// # let locks = quorlock::LockManager::builder(["redis://10.0.0.1"]).build()?;
     /// for hold in locks.held() {
-    ///     println!("{}: for {:?}, {:?} left, token {}", hold.lock, hold.age, hold.left, hold.token);
+    ///     let (lock, token) = (&hold.lock, hold.token);
+    ///     println!("{lock}: for {:?}, {:?} left, token {token}", hold.age, hold.left);
     /// }
     /// # Ok::<(), quorlock::BuildError>(())
     /// ```

@@ -35,7 +35,12 @@ Examples:
   quorlock bench --for 1m --threads 64    longer, with more threads")]
 pub(crate) struct Bench {
     /// Number of threads in the part with several, 1 to 1000
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(1..=1000)
+    )]
     threads: u16,
     /// Time of all measurements
     #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = duration)]

@@ -22,8 +22,9 @@ use crate::{nodes, screen, show};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Checks each server several times. Reports each problem, why it matters and what to do. Changes \
-nothing that a lock depends on, \
-except that --wait starts the quarantine of unused servers, as the first lock would, and --max-ttl raises the longest ttl. A forbidden command appears in the ACL LOG of the server.
+nothing that a lock depends on, except that --wait starts the quarantine of unused servers, as the \
+first lock would, and --max-ttl raises the longest ttl. A forbidden command appears in the ACL LOG \
+of the server.
 
 Exit status: 0 fit; 1 fit, with warnings; 2 not fit
   --wait     0 every server votes and has all held locks; 69 not within TIME
@@ -188,8 +189,10 @@ fn object(seen: &Seen, findings: &[Finding]) -> Value {
         })
     };
     json!({
-        "quorlock": 1, "status": status(findings), "response_timeout": seen.response_timeout.as_secs_f64(),
+        "quorlock": 1, "status": status(findings),
+        "response_timeout": seen.response_timeout.as_secs_f64(),
         "proposed_response_timeout": show::seconds(seen.proposal()),
-        "nodes": rows.map(node).collect::<Value>(), "findings": findings.iter().map(finding).collect::<Value>(),
+        "nodes": rows.map(node).collect::<Value>(),
+        "findings": findings.iter().map(finding).collect::<Value>(),
     })
 }

@@ -168,8 +168,8 @@ fn event(held: &Held, what: &str) -> Value {
     let (shared, token) = (held.is_shared, held.token);
     json!({
         "quorlock": 1, "event": what,
-        "token": (!shared).then_some(token), "last_writer": shared.then_some(token), "slot": held.slot,
-        "left": held.hold.remaining().as_secs_f64(),
+        "token": (!shared).then_some(token), "last_writer": shared.then_some(token),
+        "slot": held.slot, "left": held.hold.remaining().as_secs_f64(),
     })
 }
 

@@ -24,7 +24,8 @@ ttl later; another program may hold the lock by then.
 Not covered:
   - a process that leaves the group: setsid, jobs of an interactive shell
   - a process of another user: run `sudo quorlock`, not `quorlock run NAME -- sudo`
-  - KILL or STOP for quorlock and its guardian together; a suspended machine, for a moment after it resumes
+  - KILL or STOP for quorlock and its guardian together; a suspended machine, for a \
+moment after it resumes
 Only storage that checks the fencing token covers these cases.
 
 The command gets QUORLOCK_NAME, QUORLOCK_FENCING_TOKEN (with -s the token of the last writer) and \
@@ -149,7 +150,8 @@ impl Planned {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Reads the file QUORLOCK_LEASE, which has the time until which the processes may run without an extension. Contacts no server.
+Reads the file QUORLOCK_LEASE, which has the time until which the processes may run without an \
+extension. Contacts no server.
 
 Exit status: 0 held; 79 not held; 70 cannot read the file
 

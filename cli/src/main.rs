@@ -8,9 +8,9 @@
 //! | `clap` | options, help, variables | the usual one |
 //! | `clap_complete`, `clap_mangen` | completions, manual pages | generated from the options |
 //! | `comfy-table` | tables as wide as the terminal | two small dependencies |
-//! | `ctor` | ignored signals of the starter | Rust's runtime changes SIGPIPE before `main`; no unsafe code here |
-//! | `hdrhistogram` | the times of `bench` | the usual one, with a known precision; two small dependencies |
-//! | `nix` | blocks signals; starts a program with SIGPIPE as it is | `rustix` and Rust's library do not |
+//! | `ctor` | ignored signals of the starter | Rust changes SIGPIPE before `main`; no unsafe code |
+//! | `hdrhistogram` | the times of `bench` | the usual one, of known precision; two dependencies |
+//! | `nix` | blocks signals; leaves SIGPIPE to programs | `rustix` and Rust's library do not |
 //! | `serde_json` | `--json` | the usual one |
 //! | `signal-hook` | signals and their senders | no unsafe code here |
 

@@ -10,7 +10,8 @@ use crate::options::NodeArgs;
 use crate::{ask, nodes, seen, show};
 
 const RISK: &str = "\
-The holder gets no message: its program continues for up to a third of the ttl, while the next holder is at work already.
+The holder gets no message: its program continues for up to a third of the ttl, while the next \
+holder is at work already.
 Only storage that checks fencing tokens rejects its writes. First make sure that the holder is \
 dead.";
 

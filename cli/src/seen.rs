@@ -49,8 +49,8 @@ pub(crate) fn run_object(name: &str, run: Option<&RunRecord>) -> Value {
     let run = run.map(|run| {
         let at = run.at.duration_since(SystemTime::UNIX_EPOCH);
         json!({
-            "state": run.state.to_string(), "period": run.period, "token": run.token.get(), "by": run.by,
-            "at": at.unwrap_or_default().as_secs_f64(), "note": run.note,
+            "state": run.state.to_string(), "period": run.period, "token": run.token.get(),
+            "by": run.by, "at": at.unwrap_or_default().as_secs_f64(), "note": run.note,
         })
     });
     json!({ "quorlock": 1, "name": name, "run": run })
@@ -237,8 +237,9 @@ pub(crate) fn object(seen: &Inspection) -> Value {
                     _ => ("other_type", None, None),
                 };
                 of(json!({
-                    "lock": lock, "holder": holder, "readers": readers, "left": show::seconds(stored.left),
-                    "counter": stored.counter, "waiting": stored.waiting, "waiting_for": show::seconds(stored.waiting_for),
+                    "lock": lock, "holder": holder, "readers": readers,
+                    "left": show::seconds(stored.left), "counter": stored.counter,
+                    "waiting": stored.waiting, "waiting_for": show::seconds(stored.waiting_for),
                 }))
             }
         }
@@ -252,8 +253,9 @@ pub(crate) fn object(seen: &Inspection) -> Value {
         _ => ("unknown", None, None),
     };
     json!({
-        "quorlock": 1, "name": name(seen), "slot": seen.slot(), "state": state, "holder": holder.as_deref(),
-        "left": show::seconds(left), "without_expiry": is_leaked(seen), "minority": is_on_a_minority(seen),
+        "quorlock": 1, "name": name(seen), "slot": seen.slot(), "state": state,
+        "holder": holder.as_deref(), "left": show::seconds(left),
+        "without_expiry": is_leaked(seen), "minority": is_on_a_minority(seen),
         "nodes": seen.nodes().iter().map(node).collect::<Value>(),
     })
 }

@@ -84,6 +84,8 @@ fn permits(name: &str, slots: &[Inspection]) -> String {
 }
 
 fn of_permits(name: &str, slots: &[Inspection]) -> Value {
-    let slots_as_objects: Vec<_> = slots.iter().map(seen::object).collect();
-    json!({ "quorlock": 1, "name": name, "permits": slots.len(), "held": held(slots), "slots": slots_as_objects })
+    let objects: Vec<_> = slots.iter().map(seen::object).collect();
+    json!({
+        "quorlock": 1, "name": name, "permits": slots.len(), "held": held(slots), "slots": objects,
+    })
 }

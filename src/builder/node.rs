@@ -21,8 +21,10 @@ use crate::wire::{Endpoint, Security};
 /// use quorlock::{LockManager, Node};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let first = Node::url("redis://10.0.0.1").credentials(Some("locks"), &std::env::var("FIRST_PASSWORD")?);
-/// let locks = LockManager::builder([first, "redis://10.0.0.2".into(), "redis://10.0.0.3".into()]).build()?;
+/// let password = std::env::var("FIRST_PASSWORD")?;
+/// let first = Node::url("redis://10.0.0.1").credentials(Some("locks"), &password);
+/// let nodes = [first, "redis://10.0.0.2".into(), "redis://10.0.0.3".into()];
+/// let locks = LockManager::builder(nodes).build()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -66,7 +68,8 @@ impl Node {
     /// ```
     /// use quorlock::{LockManager, Node};
     ///
-    /// let urls = Node::split_urls("redis+sentinel://s1,s2,s3/b, redis://10.0.0.2,redis://10.0.0.3");
+    /// let text = "redis+sentinel://s1,s2,s3/b, redis://10.0.0.2,redis://10.0.0.3";
+    /// let urls = Node::split_urls(text);
     /// assert_eq!(urls, ["redis+sentinel://s1,s2,s3/b", "redis://10.0.0.2", "redis://10.0.0.3"]);
     /// let locks = LockManager::builder(urls).build()?;
     /// # Ok::<(), quorlock::BuildError>(())
@@ -113,7 +116,8 @@ impl Node {
     /// ```no_run
     /// use quorlock::{LockManager, Node, Tls};
     ///
-    /// let named = |url, name: &str| Node::url(url).tls(Tls::with_ca_file("/etc/locks/ca.pem").server_name(name));
+    /// let tls = |name: &str| Tls::with_ca_file("/etc/locks/ca.pem").server_name(name);
+    /// let named = |url, name: &str| Node::url(url).tls(tls(name));
     /// let locks = LockManager::builder([
     ///     named("rediss://10.0.0.1", "r1.internal"),
     ///     named("rediss://10.0.0.2", "r2.internal"),

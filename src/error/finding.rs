@@ -59,7 +59,10 @@ pub enum NodeFinding {
         here: u64,
     },
     /// Its clock differs from the one of this machine.
-    #[error("its clock is {} {} the one of this machine; run a time daemon on both", About(*.by), if *.ahead { "ahead of" } else { "behind" })]
+    #[error(
+        "its clock is {} {} the one of this machine; run a time daemon on both",
+        About(*.by), if *.ahead { "ahead of" } else { "behind" }
+    )]
     ClockDiffers {
         /// By how much.
         by: Duration,
@@ -76,7 +79,8 @@ pub enum NodeFinding {
     Proxied,
     /// It cannot announce releases, so waiting calls poll it.
     #[error(
-        "announces no releases, as it does not speak RESP3; permit HELLO 3, or use Redis 6.2 or newer"
+        "announces no releases, as it does not speak RESP3; permit HELLO 3, or use Redis 6.2 or \
+         newer"
     )]
     NoNotices,
     /// A command is missing that read-write locks need. The other locks work. See the [access

@@ -33,7 +33,8 @@ pub enum QuarantineReason {
     New,
     /// It was restarted, promoted, restored from a snapshot or replaced; or its data were swapped.
     #[error(
-        "the server was restarted, promoted, restored or swapped, and may have lost held locks; wait until its quarantine is over"
+        "the server was restarted, promoted, restored or swapped, and may have lost held \
+         locks; wait until its quarantine is over"
     )]
     Restarted,
     /// It lost its data while it was running.
@@ -236,7 +237,8 @@ impl NodeFailure {
          this command",
     );
     pub(crate) const CLUSTER_NODE: NodeFailure = NodeFailure::unsuitable(
-        "part of a cluster; give redis+cluster://host,host and a hash tag in the prefix, or an independent server",
+        "part of a cluster; give redis+cluster://host,host and a hash tag in the prefix, or an \
+         independent server",
     );
     pub(crate) const NO_CLUSTER: NodeFailure =
         NodeFailure::unsuitable("not part of a cluster; give it as redis://host");

@@ -5,7 +5,8 @@
 -- ARGV[1]   token, a whole number below 2^53: exact in this language
 -- ARGV[2…]  the command and its arguments; none to register only
 --
--- Returns { 1, reply of the command }, or { 0, largest token } if that one is larger; then nothing is changed.
+-- Returns { 1, reply of the command }, or { 0, largest token } if that one is larger; then nothing
+-- is changed.
 local largest = redis.call("GET", KEYS[1])
 if largest and not (tonumber(largest) <= tonumber(ARGV[1])) then
   return { 0, largest }

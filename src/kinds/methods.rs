@@ -219,7 +219,8 @@ macro_rules! setters {
 /// Each name has attributes of its own in front of it: its aliases.
 macro_rules! lock_methods {
     (
-        $kind:ident::$take:ident -> $guard:ty, made: $made:literal, inside: $inside:literal, doing: $doing:literal,
+        $kind:ident::$take:ident -> $guard:ty,
+        made: $made:literal, inside: $inside:literal, doing: $doing:literal,
         $(#[$about:meta])* about,
         $(#[$lock_attr:meta])* $lock:ident,
         $(#[$try_attr:meta])* $try_lock:ident,
@@ -258,8 +259,8 @@ macro_rules! lock_methods {
             /// - [`AcquireError::KeyInUse`]: something that is not a lock has this name.
             /// - [`AcquireError::Cancelled`]: the wait was ended from another thread.
             /// - [`AcquireError::ShutDown`]: the manager was shut down, before or during the wait.
-            /// - [`AcquireError::NameTooLong`], [`AcquireError::NameReserved`], [`AcquireError::BadTtl`]: the description
-            ///   cannot be used. Nothing was sent.
+            /// - [`AcquireError::NameTooLong`], [`AcquireError::NameReserved`],
+            ///   [`AcquireError::BadTtl`]: the description cannot be used. Nothing was sent.
             /// - [`AcquireError::Forked`], [`AcquireError::NoRandomness`].
             $(#[$errors])*
             $(#[$lock_attr])*
@@ -285,7 +286,8 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             ///
-            #[doc = concat!("As for [`", stringify!($lock), "`](Self::", stringify!($lock), "), and besides:")]
+            #[doc = concat!("As for [`", stringify!($lock), "`](Self::", stringify!($lock),
+                "), and besides:")]
             ///
             /// - [`AcquireError::Held`]: someone else holds it. Normal under contention. If it is
             ///   [this thread](crate::error::HeldBy::ThisThread), it is a mistake: one of its own
@@ -315,8 +317,8 @@ macro_rules! lock_methods {
 
             /// Acquires the lock, waiting for at most `timeout` if someone else holds it.
             ///
-            #[doc = concat!("Blocks. Returns within `timeout` plus the time of one [`", stringify!($try_lock), "`](Self::",
-                stringify!($try_lock), "): a round that is")]
+            #[doc = concat!("Blocks. Returns within `timeout` plus the time of one [`",
+                stringify!($try_lock), "`](Self::", stringify!($try_lock), "): a round that is")]
             /// under way at the end of the timeout is completed, so that nothing of it stays on the
             /// nodes. [`Duration::ZERO`](std::time::Duration::ZERO) makes one attempt. A timeout
             /// too long for the clock means no limit.
@@ -331,9 +333,13 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             ///
-            #[doc = concat!("As for [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ").")]
+            #[doc = concat!("As for [`", stringify!($try_lock), "`](Self::", stringify!($try_lock),
+                ").")]
             $(#[$for_attr])*
-            pub fn $try_lock_for(&self, timeout: ::std::time::Duration) -> Result<$guard, AcquireError> {
+            pub fn $try_lock_for(
+                &self,
+                timeout: ::std::time::Duration,
+            ) -> Result<$guard, AcquireError> {
                 self.$take(crate::kinds::methods::patience(timeout))
             }
 
@@ -375,10 +381,12 @@ macro_rules! with_method {
         $(#[$about:meta])* about,
     ) => {
         impl $kind {
-            #[doc = concat!("Acquires the lock like [`", stringify!($lock), "`](Self::", stringify!($lock), "),")]
+            #[doc = concat!("Acquires the lock like [`", stringify!($lock), "`](Self::",
+                stringify!($lock), "),")]
             /// calls `work`, and releases.
             ///
-            #[doc = concat!("Blocks as `", stringify!($lock), "` does, then for the time of `work`,")]
+            #[doc = concat!("Blocks as `", stringify!($lock),
+                "` does, then for the time of `work`,")]
             /// then for the release. If `work` panics the lock is released and the panic goes on.
             /// An unconfirmed release is logged, not returned.
             ///
@@ -386,8 +394,9 @@ macro_rules! with_method {
             ///
             /// # Errors
             ///
-            #[doc = concat!("- [`WithError::NotAcquired`](crate::error::WithError::NotAcquired): as for [`", stringify!($lock),
-                "`](Self::", stringify!($lock), "); `work` was not called.")]
+            #[doc = concat!("- [`WithError::NotAcquired`](crate::error::WithError::NotAcquired):",
+                " as for [`", stringify!($lock), "`](Self::", stringify!($lock),
+                "); `work` was not called.")]
             /// - [`WithError::Lost`](crate::error::WithError::Lost): the lock was lost before
             ///   `work` returned. Its value is dropped. Keep a value in a variable outside of
             ///   `work` if you need it even then.
@@ -406,7 +415,10 @@ macro_rules! with_method {
             /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
             /// ```
             #[doc(alias("with_lock", "lock_with", "run", "using"))]
-            pub fn $with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::WithError> {
+            pub fn $with<R>(
+                &self,
+                work: impl FnOnce(&$guard) -> R,
+            ) -> Result<R, crate::error::WithError> {
                 let guard = self.$lock()?;
                 let value = work(&guard);
                 crate::kinds::methods::finish_with(value, guard.release())

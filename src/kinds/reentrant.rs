@@ -258,7 +258,8 @@ fn not_again(lost: Lost) -> AcquireError {
 // The table is not borrowed while other code runs: a release blocks, ends managers and calls
 // loggers, which may use the table.
 thread_local! {
-    static HOLDS: RefCell<BTreeMap<Key, Weak<ThreadHold>>> = const { RefCell::new(BTreeMap::new()) };
+    static HOLDS: RefCell<BTreeMap<Key, Weak<ThreadHold>>> =
+        const { RefCell::new(BTreeMap::new()) };
 }
 
 /// One lock of one manager. The prefix is the manager's, so the name identifies the key.

@@ -90,7 +90,8 @@ impl Semaphore {
     /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// let slots = locks.semaphore("mail-server", 5).inspect()?;
-    /// println!("{} are free", slots.iter().filter(|it| it.state() == quorlock::inspection::LockState::Free).count());
+    /// let free = slots.iter().filter(|it| it.state() == quorlock::inspection::LockState::Free);
+    /// println!("{} are free", free.count());
     /// # Ok(())
     /// # }
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();

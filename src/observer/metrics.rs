@@ -216,7 +216,8 @@ impl Observer for MetricsObserver {
                 let until = now.saturating_add(*left).as_secs_f64();
                 of_node("quorlock_node_quarantined_until_seconds", *node).set(until);
                 let why = of_quarantine(*why);
-                counter!("quorlock_node_quarantines_total", "node" => node.to_string(), "why" => why)
+                let node = node.to_string();
+                counter!("quorlock_node_quarantines_total", "node" => node, "why" => why)
                     .increment(1);
             }
         }
@@ -250,8 +251,8 @@ fn node_seen(node: NodeId, address: &Arc<str>) {
 
 fn node_failed(node: NodeId, failure: &NodeFailure) {
     if *failure != NodeFailure::ShutDown {
-        counter!("quorlock_node_failures_total", "node" => node.to_string(), "failure" => of_failure(failure))
-            .increment(1);
+        let (node, failure) = (node.to_string(), of_failure(failure));
+        counter!("quorlock_node_failures_total", "node" => node, "failure" => failure).increment(1);
     }
 }
 

@@ -230,7 +230,10 @@ shown!(Job, name);
 
 /// Options: the fields that each sets.
 macro_rules! options {
-    ($($(#[$about:meta])* $name:ident($($arg:ident: $type:ty)?) $($field:ident = $value:expr),+;)*) => {
+    ($(
+        $(#[$about:meta])*
+        $name:ident($($arg:ident: $type:ty)?) $($field:ident = $value:expr),+;
+    )*) => {
         impl Job {
             $($(#[$about])* #[must_use] pub fn $name(mut self, $($arg: $type)?) -> Job {
                 $(self.$field = $value;)+
@@ -348,7 +351,8 @@ impl Job {
     ///
     /// let (id, made_at) = (4711, SystemTime::now());
     /// let pay = || {
-    ///     let payment = locks.once(format!("payment:{id}")).keep(Duration::from_secs(86_400)).made_at(made_at);
+    ///     let job = locks.once(format!("payment:{id}"));
+    ///     let payment = job.keep(Duration::from_secs(86_400)).made_at(made_at);
     ///     payment.wait(true).run(|run| {
     ///         run.note("receipt 12");
     ///         std::io::Result::Ok(12)

@@ -38,8 +38,11 @@ pub(crate) fn write(level: Level, location: SourceLocation, text: &str) {
 macro_rules! write_line {
     ($journal:expr, $level:expr, $($text:tt)+) => {
         if $level <= ::log::STATIC_MAX_LEVEL && $level <= ::log::max_level() {
-            let location =
-                $crate::sys::logging::SourceLocation { module: module_path!(), file: file!(), line: line!() };
+            let location = $crate::sys::logging::SourceLocation {
+                module: module_path!(),
+                file: file!(),
+                line: line!(),
+            };
             $journal.log($level, location, format!($($text)+));
         }
     };

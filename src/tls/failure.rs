@@ -56,9 +56,18 @@ fn of_certificate(err: CertificateError, expected: &Arc<str>) -> TlsFailure {
 /// The problem of a certificate, and what to do.
 fn reason(err: &CertificateError) -> String {
     let text = err.to_string();
-    match text.trim_start_matches("Other(OtherError(").trim_end_matches(')') {
-        "CaUsedAsEndEntity" => "it is that of an authority (CA:TRUE); sign one for the server with it, and keep it as the CA file",
-        "UnsupportedCertVersion" => "it is of X.509 version 1; sign it with subjectAltName, which makes it version 3",
+    match text
+        .trim_start_matches("Other(OtherError(")
+        .trim_end_matches(')')
+    {
+        "CaUsedAsEndEntity" => {
+            "it is that of an authority (CA:TRUE); sign one for the server with it, \
+             and keep it as the CA file"
+        }
+        "UnsupportedCertVersion" => {
+            "it is of X.509 version 1; sign it with subjectAltName, which makes \
+             it version 3"
+        }
         text => return in_words(&text),
     }
     .to_owned()

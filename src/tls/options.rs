@@ -22,8 +22,10 @@ use std::path::PathBuf;
 /// ```no_run
 /// use quorlock::Tls;
 ///
-/// let tls = Tls::with_ca_file("/etc/locks/ca.pem").client_cert_files("/etc/locks/client.pem", "/etc/locks/client.key");
-/// let locks = quorlock::LockManager::builder(["rediss://10.0.0.1:6380", "rediss://10.0.0.2:6380", "rediss://10.0.0.3:6380"])
+/// let tls = Tls::with_ca_file("/etc/locks/ca.pem")
+///     .client_cert_files("/etc/locks/client.pem", "/etc/locks/client.key");
+/// let urls = ["rediss://10.0.0.1:6380", "rediss://10.0.0.2:6380", "rediss://10.0.0.3:6380"];
+/// let locks = quorlock::LockManager::builder(urls)
 ///     .tls(tls)
 ///     .build()?;
 /// # Ok::<(), quorlock::BuildError>(())

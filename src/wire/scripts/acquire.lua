@@ -67,8 +67,9 @@ local found
 if #KEYS == 6 then
   found = redis.call("MGET", unpack(KEYS, 1, 4))
   local lock, seen, record, mark = unpack(found)
-  if not lock and not mark and proposal <= now + 50000 and seen and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3]
-    and ARGV[4] ~= "0" and record and string.sub(record, 1, 15) == ARGV[5] and string.sub(record, 34, 49) <= seen
+  if not lock and not mark and proposal <= now + 50000
+    and seen and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3] and ARGV[4] ~= "0"
+    and record and string.sub(record, 1, 15) == ARGV[5] and string.sub(record, 34, 49) <= seen
     and redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
     redis.call("SET", KEYS[2], ARGV[3], "PX", ARGV[4])
     return now
@@ -143,7 +144,8 @@ if has_waiting then
   local me, offer = client .. "w" .. ARGV[1], { ARGV[3], ARGV[4], first }
   local function keys_of(i)
     local list = 2 * n + 1 + (has_slots and 1 or i)
-    return { KEYS[i], KEYS[n + i], KEYS[list + lists], KEYS[list], KEYS[list + 2 * lists] or KEYS[i] }
+    return { KEYS[i], KEYS[n + i], KEYS[list + lists], KEYS[list],
+      KEYS[list + 2 * lists] or KEYS[i] }
   end
   local function hands_over(i, to, since)
     local mark = found[2 * n + 1 + (has_slots and 1 or i)]

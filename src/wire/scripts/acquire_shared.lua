@@ -54,7 +54,8 @@ if mark or lock and lock ~= "quorlock:shared" then
     if life ~= "" then
       entered = enter(keys, me, call_began, life, gets_messages, mark)
     end
-    return { lock == SHARED and 6 or 0, whole(counter) or 0, redis.call("PTTL", KEYS[1]), entered, now, 0, label_in(lock) }
+    local left = redis.call("PTTL", KEYS[1])
+    return { lock == SHARED and 6 or 0, whole(counter) or 0, left, entered, now, 0, label_in(lock) }
   end
   -- Readers after it, before the next writer.
   let_others_in = function(number)

@@ -2,7 +2,8 @@
 
 -- `found` as a whole number below 2^53; nil for any other value.
 local function whole(found)
-  local number = type(found) == "string" and #found <= 16 and string.find(found, "^%d+$") and tonumber(found)
+  local number = type(found) == "string" and #found <= 16
+    and string.find(found, "^%d+$") and tonumber(found)
   return number and number < 9007199254740992 and number or nil
 end
 

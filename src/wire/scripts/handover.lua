@@ -81,10 +81,11 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
       break
     end
     local kind, polls = string.sub(member, 17, 17), began % 1 ~= 0
-    local channel, value, token = "quorlock:wake:" .. string.sub(member, 1, 16), string.sub(member, 18), "0"
+    local channel, value = "quorlock:wake:" .. string.sub(member, 1, 16), string.sub(member, 18)
+    local token = "0"
     local function publish(kind)
-      return redis.pcall("PUBLISH", channel, table.concat({ token, string.sub(record, 1, 15), offer[3],
-        string.format("%.0f", now), kind, #value, value, keys[1] }, " "))
+      return redis.pcall("PUBLISH", channel, table.concat({ token, string.sub(record, 1, 15),
+        offer[3], string.format("%.0f", now), kind, #value, value, keys[1] }, " "))
     end
     -- Not the number of those who get a message: subscribers of patterns are among them.
     local heard = polls and 1 or redis.pcall("PUBSUB", "NUMSUB", channel)[2]
@@ -105,7 +106,8 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
       -- the counter unchanged.
       if kind == "r" then
         token = seen and #seen == 16 and finish <= seen and seen or "0"
-      elseif #offer[1] == 16 and finish < offer[1] and (not seen or #seen == 16 and seen < offer[1]) then
+      elseif #offer[1] == 16 and finish < offer[1]
+        and (not seen or #seen == 16 and seen < offer[1]) then
         token = offer[1]
       end
       if not owner then
@@ -132,7 +134,8 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
         redis.call("ZADD", keys[5], "GT", string.format("%.0f", millis() + first), value)
         -- As in acquire_shared.lua.
         redis.call("PEXPIRE", keys[5], lasts < 0 and 7200000 or lasts)
-      elseif token ~= "0" and type(set_counter(redis.pcall, keys[2], token, offer[2])) == "table" then
+      elseif token ~= "0"
+        and type(set_counter(redis.pcall, keys[2], token, offer[2])) == "table" then
         -- A counter of another type orders no tokens: the call acquires and gets the error.
         token = "0"
       end
@@ -154,9 +157,9 @@ local function leave(keys, member)
   end
 end
 
--- Enters a call in the list for `life` milliseconds; `gets_messages` is "1" if it gets messages over
--- this connection. `keeps_out`: what the mark says from then on. Returns 1 if that was done. No list is
--- left without an end where the access list forbids to give it one.
+-- Enters a call in the list for `life` milliseconds; `gets_messages` is "1" if it gets messages
+-- over this connection. `keeps_out`: what the mark says from then on. Returns 1 if that was done.
+-- No list is left without an end where the access list forbids to give it one.
 local function enter(keys, member, since, life, gets_messages, keeps_out)
   local kept = redis.pcall("PTTL", keys[3])
   local permitted = kept ~= -2 or type(redis.pcall("PEXPIRE", keys[3], life)) == "number"
@@ -177,6 +180,7 @@ end
 
 -- The label in a lock's value, after the random part, which stays secret; "" without one.
 local function label_in(value)
-  local named = #value <= 96 and select(2, string.find(value, "^%x+ ")) == 33 and not string.find(value, "\r\n%p")
+  local named = #value <= 96 and select(2, string.find(value, "^%x+ ")) == 33
+    and not string.find(value, "\r\n%p")
   return named and string.sub(value, 34) or ""
 end

@@ -53,7 +53,8 @@ end
 local first = redis.pcall("ZRANGE", KEYS[3], 0, 0, "WITHSCORES")
 local since = math.floor(tonumber(first[2] or 0) or 0)
 
-local reply = { what, left, counter, number(redis.pcall("ZCARD", KEYS[3])), since, now, value, count }
+local waiting = number(redis.pcall("ZCARD", KEYS[3]))
+local reply = { what, left, counter, waiting, since, now, value, count }
 for i = 1, #readers, 2 do
   reply[#reply + 1] = readers[i]
   reply[#reply + 1] = tonumber(readers[i + 1]) - ms

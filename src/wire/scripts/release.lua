@@ -59,10 +59,12 @@ if #KEYS == 6 and string.sub(ARGV[2], -4) == " 0 -" then
   if gets_messages and member and string.sub(member, 17, 17) == "w" then
     local channel, value = "quorlock:wake:" .. string.sub(member, 1, 16), string.sub(member, 18)
     -- A full server refuses to begin with SET.
-    if (redis.pcall("PUBSUB", "NUMSUB", channel)[2] or 0) ~= 0 and redis.pcall("SET", KEYS[1], value, "PX", first).ok then
+    if (redis.pcall("PUBSUB", "NUMSUB", channel)[2] or 0) ~= 0
+      and redis.pcall("SET", KEYS[1], value, "PX", first).ok then
       redis.call("SET", KEYS[2], token, "PX", life)
+      local version = string.sub(record, 1, 15)
       redis.pcall("PUBLISH", channel,
-        table.concat({ token, string.sub(record, 1, 15), first, now, "w", #value, value, KEYS[1] }, " "))
+        table.concat({ token, version, first, now, "w", #value, value, KEYS[1] }, " "))
       return 1
     end
   end
@@ -103,7 +105,8 @@ if has_waiting then
   for i = 1, n do
     local list = has_slots and 1 or i
     local place, enters = 2 * n + 1 + list, list == tonumber(which)
-    local keys = { KEYS[i], KEYS[n + i], KEYS[place + lists], KEYS[place], KEYS[place + 2 * lists] or KEYS[i] }
+    local keys = { KEYS[i], KEYS[n + i], KEYS[place + lists], KEYS[place],
+      KEYS[place + 2 * lists] or KEYS[i] }
     local mark = found[place]
     if i == list and ARGV[3] and mark then
       leave(keys, ARGV[3] .. "w" .. ARGV[1])
@@ -116,8 +119,8 @@ if has_waiting then
       if enters and yields == "1" then
         me, since = ARGV[3] .. member, tonumber(ARGV[4])
       end
-      hand_over(keys, not mine[i] and found[i], found[n + i], found[2 * n + 1], mark, { mine[i] and next or "0", life, first },
-        me, since)
+      hand_over(keys, not mine[i] and found[i], found[n + i], found[2 * n + 1], mark,
+        { mine[i] and next or "0", life, first }, me, since)
     end
   end
 end

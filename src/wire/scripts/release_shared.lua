@@ -44,6 +44,7 @@ if ARGV[5] then
   end
 end
 if is_free or lock == SHARED then
-  hand_over(keys, not is_free and lock, found[3], found[4], mark, { ended == 1 and next or "0", life, first }, me, since)
+  hand_over(keys, not is_free and lock, found[3], found[4], mark,
+    { ended == 1 and next or "0", life, first }, me, since)
 end
 return ended

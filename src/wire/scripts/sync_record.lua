@@ -55,7 +55,8 @@ local run = info("server", "run_id:(%w+)") or "?"
 if run ~= "?" and info("replication", "second_repl_offset:(%d+)") then
   run = run .. (info("replication", "master_replid:(%w+)") or "")
 end
-local own, reported, word = math.min(tonumber(ARGV[2]), LONGEST), math.min(tonumber(ARGV[3]), LONGEST), ARGV[4]
+local own, reported = math.min(tonumber(ARGV[2]), LONGEST), math.min(tonumber(ARGV[3]), LONGEST)
+local word = ARGV[4]
 
 local found = redis.pcall("GET", KEYS[1])
 if type(found) == "table" and not string.find(found.err, "WRONGTYPE", 1, true) then
@@ -74,7 +75,8 @@ if not version or #version ~= 15 or #since ~= 16 or #finish ~= 16 or #servers > 
   format, origin = "1", own == 0 and "off" or "new"
 end
 since = tonumber(since)
-local stored = finish and math.max(0, math.min(math.floor((tonumber(finish) - since) / 1000), LONGEST)) or 0
+local stored = finish and math.floor((tonumber(finish) - since) / 1000) or 0
+stored = math.max(0, math.min(stored, LONGEST))
 -- RACE: T1, a client with a shorter ttl, writes the first record of an emptied server before it has
 -- seen the others. Therefore a client that has seen both raises it.
 local max_ttl = math.max(stored > 0 and stored or own, reported)
@@ -108,11 +110,13 @@ end
 
 local function value(servers)
   local finish = since + max_ttl * 1000
-  return string.format("%016.0f %016.0f %s %s %s %s%s", since, finish, format, its_run, origin, servers, rest)
+  return string.format("%016.0f %016.0f %s %s %s %s%s",
+    since, finish, format, its_run, origin, servers, rest)
 end
 local own_servers, kept = tonumber(ARGV[5]), value(servers) == string.sub(found, 17)
 rest = kept and rest or grown
-local follows = own_servers > 0 and (servers == "0" or math.abs(own_servers - tonumber(servers)) == 1)
+local follows = own_servers > 0
+  and (servers == "0" or math.abs(own_servers - tonumber(servers)) == 1)
 if word ~= "look" and (follows or not kept) then
   local new = kept and version or ARGV[1]
   local done = redis.pcall("SET", KEYS[1], new .. " " .. value(follows and ARGV[5] or servers))

@@ -234,8 +234,10 @@ impl Data {
         });
         let fields = format!(
             "# \
-             Server\r\nredis_version:7.4.0\r\nredis_mode:standalone\r\nrun_id:{}\r\nserver_time_usec:{}\r\n\
-             uptime_in_seconds:{uptime}\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:0\r\nrole:master\r\nconnected_slaves:0\r\n",
+             Server\r\nredis_version:7.4.0\r\nredis_mode:standalone\r\nrun_id:{}\r\n\
+             server_time_usec:{}\r\n\
+             uptime_in_seconds:{uptime}\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n\
+             aof_enabled:0\r\nrole:master\r\nconnected_slaves:0\r\n",
             self.run_id, self.now
         );
         fields + &calls.collect::<String>()
