@@ -95,6 +95,9 @@ const TEST_MODULES: &[&str] = &["tests", "checked"];
 /// Longer files are split by concern.
 const LINES_MAX: usize = 1_000;
 
+/// Comments and texts of products are no wider than code.
+const COLUMNS_MAX: usize = 100;
+
 /// More than folders are nested.
 const DEPTH_MAX: usize = 6;
 
@@ -378,10 +381,20 @@ fn the_store_of_stand_ins_is_pure() {
 }
 
 #[test]
-fn files_are_short() {
+fn files_are_short_and_product_lines_narrow() {
     for file in FOLDERS.iter().flat_map(|it| sources(it)) {
         let lines = fs::read_to_string(&file).unwrap().lines().count();
         assert!(lines <= LINES_MAX, "{}: {lines} lines", file.display());
+    }
+    for (folder, ..) in CRATES {
+        for file in files(&root().join(folder)) {
+            let source = fs::read_to_string(&file).unwrap_or_default();
+            let is_page = file.extension().is_some_and(|it| it == "md");
+            for line in product(&file, &source).lines().filter(|_| !is_page) {
+                let columns = line.chars().count();
+                assert!(columns <= COLUMNS_MAX, "{}: {line}", file.display());
+            }
+        }
     }
 }
 
@@ -483,17 +496,21 @@ fn is_in(file: &Path, module: &str) -> bool {
     name("src", file).is_some_and(|it| it == module || it.starts_with(&format!("{module}/")))
 }
 
-/// Lines that are not comments, with their numbers; without the unit tests at the end of a file.
-fn code_lines(file: &Path) -> Vec<(usize, String)> {
-    let source = fs::read_to_string(file).unwrap();
+/// The source without tests: nothing of a test's file, and not the unit tests at the end.
+fn product<'a>(file: &Path, source: &'a str) -> &'a str {
     let tests = source.find("#[cfg(test)]\nmod tests {");
     let tests = tests.unwrap_or(source.len());
     let inside = file.strip_prefix(root()).unwrap_or(file).with_extension("");
     let in_tests = inside
         .components()
         .any(|it| TEST_MODULES.iter().any(|name| it.as_os_str() == *name));
-    let code = if in_tests { "" } else { &source[..tests] };
-    let lines = (1..).zip(code.lines().map(str::to_owned));
+    if in_tests { "" } else { &source[..tests] }
+}
+
+/// Lines that are not comments, with their numbers; without tests.
+fn code_lines(file: &Path) -> Vec<(usize, String)> {
+    let source = fs::read_to_string(file).unwrap();
+    let lines = (1..).zip(product(file, &source).lines().map(str::to_owned));
     lines
         .filter(|(_, line)| !line.trim_start().starts_with("//"))
         .collect()
