@@ -59,7 +59,7 @@ const LAYERS_OF_CLI: Layers = &[
     &["screen"],
     &["clock", "exit", "options", "signals", "stderr"],
     &["ask", "lease", "show", "taking"],
-    &["holding", "nested", "nodes", "pages", "seen"],
+    &["holding", "nested", "nodes", "pages", "report"],
     &[
         "bench", "doctor", "ls", "release", "status", "vouch", "waiting",
     ],

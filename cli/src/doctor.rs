@@ -2,7 +2,7 @@
 
 mod finding;
 mod findings;
-mod seen;
+mod results;
 mod together;
 mod wait;
 
@@ -14,7 +14,7 @@ use quorlock::error::{NodeCheck, QuarantineReason};
 use serde_json::{Value, json};
 
 use crate::doctor::finding::Finding;
-use crate::doctor::seen::Seen;
+use crate::doctor::results::Results;
 use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, duration};
 use crate::{nodes, screen, show};
@@ -84,22 +84,22 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
     // A server that hides its run id: this quarantine began with our own connection.
     for check in &mut checks {
         let why = QuarantineReason::Unverifiable;
-        let is_ours = crate::seen::quarantine(check).is_some_and(|it| it.1 == why);
+        let is_ours = crate::report::quarantine(check).is_some_and(|it| it.1 == why);
         check.failure.take_if(|_| is_ours);
     }
     let listing = (!doctor.no_keys).then(|| locks.list("*")).transpose()?;
-    let seen = Seen {
+    let results = Results {
         checks,
         slowest,
         listing,
         response_timeout: settings.response_timeout,
         quarantine: !args.no_quarantine,
     };
-    let findings = findings::of(&seen);
+    let findings = findings::of(&results);
     show::say(&if doctor.json {
-        object(&seen, &findings).to_string()
+        object(&results, &findings).to_string()
     } else {
-        text(&seen, &findings)
+        text(&results, &findings)
     })?;
     Ok(ExitCode::from(status(&findings)))
 }
@@ -111,7 +111,7 @@ fn raise(args: &NodeArgs, max_ttl: Duration, json: bool) -> Result<ExitCode, Fai
     let known = rows.iter().map(|row| row.max_ttl.unwrap_or_default());
     let of_all = known.min().unwrap_or_default();
     show::say(&if json {
-        let nodes: Vec<_> = rows.iter().map(crate::seen::check).collect();
+        let nodes: Vec<_> = rows.iter().map(crate::report::check).collect();
         json!({ "quorlock": 1, "max_ttl": of_all.as_secs_f64(), "nodes": nodes }).to_string()
     } else if max_ttl <= of_all {
         format!("max_ttl of all servers: {}", show::time(of_all))
@@ -127,7 +127,7 @@ fn status(findings: &[Finding]) -> u8 {
     worst.map_or(0, |it| it.level.parts().1)
 }
 
-fn text(seen: &Seen, findings: &[Finding]) -> String {
+fn text(results: &Results, findings: &[Finding]) -> String {
     let known = |it: Option<String>| it.unwrap_or_else(|| "?".to_owned());
     let row = |(check, slowest): (&NodeCheck, &Option<Duration>)| {
         vec![
@@ -140,7 +140,10 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
         ]
     };
     let header = ["NODE", "ADDRESS", "VERSION", "UP", "ANSWERS IN", "VOTES"];
-    let mut text = show::table(&header, seen.checks.iter().zip(&seen.slowest).map(row));
+    let mut text = show::table(
+        &header,
+        results.checks.iter().zip(&results.slowest).map(row),
+    );
     // Findings that differ by the node only are one.
     let mut groups: Vec<(Vec<String>, Finding)> = Vec::new();
     for it in findings {
@@ -172,10 +175,10 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
     text
 }
 
-fn object(seen: &Seen, findings: &[Finding]) -> Value {
-    let rows = seen.checks.iter().zip(&seen.slowest);
+fn object(results: &Results, findings: &[Finding]) -> Value {
+    let rows = results.checks.iter().zip(&results.slowest);
     let node = |(check, slowest): (&NodeCheck, &Option<Duration>)| {
-        let mut node = crate::seen::check(check);
+        let mut node = crate::report::check(check);
         node["version"] = check.version.as_deref().into();
         node["uptime"] = show::seconds(check.uptime).into();
         node["slowest_answer"] = show::seconds(*slowest).into();
@@ -190,8 +193,8 @@ fn object(seen: &Seen, findings: &[Finding]) -> Value {
     };
     json!({
         "quorlock": 1, "status": status(findings),
-        "response_timeout": seen.response_timeout.as_secs_f64(),
-        "proposed_response_timeout": show::seconds(seen.proposal()),
+        "response_timeout": results.response_timeout.as_secs_f64(),
+        "proposed_response_timeout": show::seconds(results.proposal()),
         "nodes": rows.map(node).collect::<Value>(),
         "findings": findings.iter().map(finding).collect::<Value>(),
     })

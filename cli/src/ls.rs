@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::exit::{Exit, Failed};
 use crate::options::NodeArgs;
-use crate::{nodes, seen, show};
+use crate::{nodes, report, show};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &NodeArgs, ls: &Ls) -> Result<ExitCode, Failed> {
     let found = listing.locks();
     if ls.json {
         for it in found {
-            show::say(&seen::object(it).to_string())?;
+            show::say(&report::object(it).to_string())?;
         }
     } else if found.is_empty() {
         show::say(&format!(
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &NodeArgs, ls: &Ls) -> Result<ExitCode, Failed> {
              status NAME"
         ))?;
     } else {
-        show::say(&seen::lines("NAME", found, seen::label))?;
+        show::say(&report::lines("NAME", found, report::label))?;
     }
     for node in listing.missed() {
         show::warn(&format!("not scanned: {node}"));

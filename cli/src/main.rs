@@ -33,10 +33,10 @@ mod nodes;
 mod options;
 mod pages;
 mod release;
+mod report;
 #[cfg(unix)]
 mod run;
 mod screen;
-mod seen;
 mod show;
 #[cfg(unix)]
 mod signals;

@@ -7,7 +7,7 @@ use quorlock::inspection::{Inspection, LockState, StoredKey};
 
 use crate::exit::{Exit, Failed};
 use crate::options::NodeArgs;
-use crate::{ask, nodes, seen, show};
+use crate::{ask, nodes, report, show};
 
 const RISK: &str = "\
 The holder gets no message: its program continues for up to a third of the ttl, while the next \
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
     }
     ask::check(release.yes)?;
     let locks = nodes::without_locks(args)?.build()?;
-    let mut all = seen::of(&locks, &release.name, release.permits)?;
+    let mut all = report::of(&locks, &release.name, release.permits)?;
     all.retain(|it| release.slot.is_none_or(|slot| it.slot() == Some(slot)));
     for it in &all {
         let exit = match it.state() {
@@ -56,15 +56,15 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
             LockState::KeyInUse => Exit::REFUSED,
             _ => continue,
         };
-        return Err(Failed::new(exit, seen::text(it)));
+        return Err(Failed::new(exit, report::text(it)));
     }
     let shown: Vec<_> = all.into_iter().filter(stands).collect();
     if shown.is_empty() {
-        let name = seen::shown(release.name.as_bytes());
+        let name = report::shown(release.name.as_bytes());
         show::say(&format!("{name}: not held"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    show::say(&show::lines(shown.iter().map(seen::text)))?;
+    show::say(&show::lines(shown.iter().map(report::text)))?;
     ask::confirm(&format!("\n{RISK}"), "Release it?", release.yes)?;
     let mut rows = Vec::new();
     for it in &shown {

@@ -26,7 +26,7 @@ use crate::run::signals::{Event, Events};
 use crate::run::times::Times;
 use crate::stderr::say;
 use crate::taking::Held;
-use crate::{clock, lease, nested, nodes, seen, show, waiting};
+use crate::{clock, lease, nested, nodes, report, show, waiting};
 
 pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
     let ready = Ready::new(args, run)?;
@@ -62,10 +62,10 @@ pub(crate) fn once(args: &NodeArgs, once: &Planned) -> Result<ExitCode, Failed> 
         }
     });
     let failed = match ended {
-        Ok(Once::Running(by)) => Failed::new(Exit::HELD, format!("{} runs it", seen::by(&by))),
+        Ok(Once::Running(by)) => Failed::new(Exit::HELD, format!("{} runs it", report::by(&by))),
         Ok(done) => {
             if let (Once::Done(record), true) = (done, taking.verbose) {
-                say(&seen::run(name, Some(&record)));
+                say(&report::run(name, Some(&record)));
             }
             return Ok(ExitCode::SUCCESS);
         }

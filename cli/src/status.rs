@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failed};
 use crate::options::NodeArgs;
-use crate::{nodes, seen, show};
+use crate::{nodes, report, show};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -40,18 +40,18 @@ pub(crate) fn run(args: &NodeArgs, status: &Status) -> Result<ExitCode, Failed> 
         if status.once {
             let run = locks.once(name).last_run()?;
             show::say(&if status.json {
-                seen::run_object(name, run.as_ref()).to_string()
+                report::run_object(name, run.as_ref()).to_string()
             } else {
-                seen::run(name, run.as_ref())
+                report::run(name, run.as_ref())
             })?;
             continue;
         }
-        let all = seen::of(&locks, name, status.permits)?;
+        let all = report::of(&locks, name, status.permits)?;
         unknown |= all.iter().any(|it| it.state() == LockState::Unknown);
         show::say(&match (&all[..], status.permits, status.json) {
-            ([one], None, true) => seen::object(one).to_string(),
+            ([one], None, true) => report::object(one).to_string(),
             (slots, _, true) => of_permits(name, slots).to_string(),
-            ([one], None, false) => seen::text(one),
+            ([one], None, false) => report::text(one),
             (slots, _, false) => permits(name, slots),
         })?;
     }
@@ -69,11 +69,11 @@ fn permits(name: &str, slots: &[Inspection]) -> String {
     let first = |row: &Inspection| row.slot().unwrap_or(0).to_string();
     let mut text = format!(
         "{}: {} of {} permits held\n",
-        seen::shown(name.as_bytes()),
+        report::shown(name.as_bytes()),
         held(slots),
         slots.len()
     );
-    text.push_str(&seen::lines("SLOT", slots, first));
+    text.push_str(&report::lines("SLOT", slots, first));
     // A failed server fails for all slots.
     for node in slots.last().iter().flat_map(|it| it.nodes()) {
         if let Err(failure) = &node.stored {
@@ -84,7 +84,7 @@ fn permits(name: &str, slots: &[Inspection]) -> String {
 }
 
 fn of_permits(name: &str, slots: &[Inspection]) -> Value {
-    let objects: Vec<_> = slots.iter().map(seen::object).collect();
+    let objects: Vec<_> = slots.iter().map(report::object).collect();
     json!({
         "quorlock": 1, "name": name, "permits": slots.len(), "held": held(slots), "slots": objects,
     })

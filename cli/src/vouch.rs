@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::exit::{Exit, Failed};
 use crate::options::NodeArgs;
-use crate::{ask, nodes, seen, show};
+use crate::{ask, nodes, report, show};
 
 const RISK: &str = "\
 A new server has no lock data. A server that was restarted without its data, or that replaces a \
@@ -27,8 +27,8 @@ pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
     ask::check(vouch.yes)?;
     let locks = nodes::without_locks(args)?.build()?;
     let before = locks.check_nodes();
-    let rows = if before.iter().any(seen::is_new) {
-        let new = before.iter().filter(|row| seen::is_new(row));
+    let rows = if before.iter().any(report::is_new) {
+        let new = before.iter().filter(|row| report::is_new(row));
         let lines: Vec<_> = new
             .map(|it| format!("{} ({})", it.node, it.address))
             .collect();

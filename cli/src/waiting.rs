@@ -13,7 +13,7 @@ use quorlock::{CancelHandle, LockManager};
 use crate::exit::Failed;
 use crate::stderr::say;
 use crate::taking::{Held, Taking};
-use crate::{clock, seen, show};
+use crate::{clock, report, show};
 
 /// Shorter waits are not reported.
 const FIRST: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub(crate) fn take(
         let (token, waited) = (held.token, show::time(clock::now() - began));
         say(&format!(
             "{}: held with token {token}, after {waited}",
-            seen::shown(taking.names.join(", ").as_bytes())
+            report::shown(taking.names.join(", ").as_bytes())
         ));
     }
     Ok(held)
@@ -53,7 +53,7 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
     }
     let (sender, done) = channel();
     let (names, permits) = (taking.names.clone(), taking.permits);
-    let shown = seen::shown(names.join(", ").as_bytes());
+    let shown = report::shown(names.join(", ").as_bytes());
     let (locks, began) = (locks.clone(), clock::now());
     let look = move || {
         let (mut pause, mut said, mut again) = (FIRST, Vec::new(), Duration::ZERO);
@@ -62,7 +62,7 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
             pause = LOOKS;
             let found: Result<Vec<_>, _> = names
                 .iter()
-                .map(|name| seen::of(&locks, name, permits))
+                .map(|name| report::of(&locks, name, permits))
                 .collect();
             let Ok(found) = found.map(|it| it.concat()) else {
                 continue;
@@ -93,10 +93,10 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
 /// Why a lock that nobody holds is not ours.
 fn unheld(rows: &[NodeCheck]) -> String {
     let votes = rows.iter().filter(|row| row.failure.is_none()).count();
-    let left = rows.iter().filter_map(seen::quarantine).map(|it| it.0);
+    let left = rows.iter().filter_map(report::quarantine).map(|it| it.0);
     match left.max() {
         Some(left) if votes <= rows.len() / 2 => {
-            let (left, cure) = (show::time(left), seen::cure(rows));
+            let (left, cure) = (show::time(left), report::cure(rows));
             format!("servers in quarantine: no vote for {left} more{cure}")
         }
         _ => "others came first".to_owned(),
@@ -114,7 +114,7 @@ fn in_the_way(found: &[Inspection], are_named: bool) -> (Vec<String>, Vec<Option
             _ => None,
         });
         let name = if are_named {
-            seen::name(it) + " "
+            report::name(it) + " "
         } else {
             String::new()
         };

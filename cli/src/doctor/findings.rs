@@ -6,20 +6,20 @@ use quorlock::error::{NodeAnswer, NodeCheck, NodeFailure, NodeFinding, NodeRepor
 
 use crate::doctor::finding::Level::{Note, Unfit, Warning};
 use crate::doctor::finding::{Finding, Level, at};
-use crate::doctor::seen::Seen;
+use crate::doctor::results::Results;
 use crate::doctor::together;
-use crate::{seen, show};
+use crate::{report, show};
 
 /// All findings, the worst first.
-pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
+pub(crate) fn of(results: &Results) -> Vec<Finding> {
     let failed = |check: &NodeCheck| Some(of_failure(check, check.failure.as_ref()?));
-    let mut findings: Vec<Finding> = seen.checks.iter().filter_map(failed).collect();
-    for check in &seen.checks {
+    let mut findings: Vec<Finding> = results.checks.iter().filter_map(failed).collect();
+    for check in &results.checks {
         findings.extend(check.findings.iter().map(|it| weakness(check, it)));
     }
-    let missed = seen.listing.iter().flat_map(|it| it.missed());
-    findings.extend(missed.filter_map(|row| not_listed(seen, row)));
-    findings.extend(together::of(seen));
+    let missed = results.listing.iter().flat_map(|it| it.missed());
+    findings.extend(missed.filter_map(|row| not_listed(results, row)));
+    findings.extend(together::of(results));
     findings.sort_by_key(|it| std::cmp::Reverse(it.level));
     findings
 }
@@ -72,7 +72,7 @@ fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
         _ => (Warning, "refused", DOWN),
     };
     // In whole seconds, so that servers share a finding.
-    let text = seen::quarantine(check).map(|(left, why)| {
+    let text = report::quarantine(check).map(|(left, why)| {
         let left = Duration::from_secs(left.as_secs().saturating_add(1));
         format!("no vote for another {}: {why}", show::time(left))
     });
@@ -99,7 +99,7 @@ fn of_text(
         (text, action)
     });
     let ours = match action {
-        _ if seen::is_new(check) => ": quorlock vouch",
+        _ if report::is_new(check) => ": quorlock vouch",
         _ if what == "quarantine_differs" => " (the option --no-quarantine)",
         "check user and password" | "give user and password" => {
             " (--user, --password-file, or the URLs in --nodes-file)"
@@ -165,11 +165,11 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
 }
 
 /// What keeps `ls` and the search for keys without expiry from a server that votes.
-fn not_listed(seen: &Seen, row: &NodeReport) -> Option<Finding> {
+fn not_listed(results: &Results, row: &NodeReport) -> Option<Finding> {
     let NodeAnswer::Failed(failure @ NodeFailure::Access { .. }) = &row.answer else {
         return None;
     };
-    let check = seen.checks.iter().find(|check| check.node == row.node)?;
+    let check = results.checks.iter().find(|check| check.node == row.node)?;
     check.failure.is_none().then(|| Finding {
         level: Note,
         what: "not_listed",

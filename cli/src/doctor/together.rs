@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use crate::doctor::finding::{Finding, Level, at};
-use crate::doctor::seen::{ROOM, Seen};
-use crate::{seen as locks, show};
+use crate::doctor::results::{ROOM, Results};
+use crate::{report, show};
 
-pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
-    let mut findings = slow(seen);
-    findings.extend(numbers(seen));
+pub(crate) fn of(results: &Results) -> Vec<Finding> {
+    let mut findings = slow(results);
+    findings.extend(numbers(results));
     findings.extend(
         [
-            forgets(seen),
-            no_quarantine(seen),
-            no_expiry(seen),
-            partly_held(seen),
+            forgets(results),
+            no_quarantine(results),
+            no_expiry(results),
+            partly_held(results),
         ]
         .into_iter()
         .flatten(),
@@ -40,8 +40,8 @@ fn finding(
 }
 
 /// Held locks that a server lacks.
-fn partly_held(seen: &Seen) -> Option<Finding> {
-    let partly_held = locks::partly_held(seen.listing.as_ref()?);
+fn partly_held(results: &Results) -> Option<Finding> {
+    let partly_held = report::partly_held(results.listing.as_ref()?);
     (!partly_held.is_empty()).then(|| {
         finding(
             Level::Note,
@@ -54,12 +54,12 @@ fn partly_held(seen: &Seen) -> Option<Finding> {
 }
 
 /// Servers too slow for the response timeout.
-fn slow(seen: &Seen) -> Vec<Finding> {
-    let Some(proposal) = seen.proposal() else {
+fn slow(results: &Results) -> Vec<Finding> {
+    let Some(proposal) = results.proposal() else {
         return Vec::new();
     };
-    let is_slow = |it: &Duration| seen.response_timeout < it.saturating_mul(ROOM);
-    let rows = seen.checks.iter().zip(&seen.slowest);
+    let is_slow = |it: &Duration| results.response_timeout < it.saturating_mul(ROOM);
+    let rows = results.checks.iter().zip(&results.slowest);
     let slow = rows.filter_map(|(check, slowest)| Some((check, (*slowest).filter(is_slow)?)));
     slow.map(|(check, slowest)| Finding {
         level: Level::Warning,
@@ -68,7 +68,7 @@ fn slow(seen: &Seen) -> Vec<Finding> {
         seen: format!(
             "its slowest answer took {}, and the response timeout is {}",
             show::time(slowest),
-            show::time(seen.response_timeout)
+            show::time(results.response_timeout)
         ),
         why: "a late answer counts as none, so locks fail or are lost",
         action: format!(
@@ -80,13 +80,13 @@ fn slow(seen: &Seen) -> Vec<Finding> {
 }
 
 /// Servers that lose data at a restart. Quarantine covers that.
-fn forgets(seen: &Seen) -> Option<Finding> {
-    let rows = seen.checks.iter();
+fn forgets(results: &Results) -> Option<Finding> {
+    let rows = results.checks.iter();
     let forgetful: Vec<_> = rows
         .filter(|it| it.append_only == Some(false))
         .map(|it| it.node.to_string())
         .collect();
-    (!seen.quarantine && !forgetful.is_empty()).then(|| {
+    (!results.quarantine && !forgetful.is_empty()).then(|| {
         finding(
             Level::Note,
             "forgets",
@@ -100,8 +100,8 @@ fn forgets(seen: &Seen) -> Option<Finding> {
     })
 }
 
-fn no_quarantine(seen: &Seen) -> Option<Finding> {
-    (!seen.quarantine).then(|| {
+fn no_quarantine(results: &Results) -> Option<Finding> {
+    (!results.quarantine).then(|| {
         finding(
             Level::Warning,
             "no_quarantine",
@@ -114,11 +114,11 @@ fn no_quarantine(seen: &Seen) -> Option<Finding> {
 }
 
 /// Keys without expiry.
-fn no_expiry(seen: &Seen) -> Option<Finding> {
-    let locks = seen.listing.iter().flat_map(|it| it.locks());
+fn no_expiry(results: &Results) -> Option<Finding> {
+    let locks = results.listing.iter().flat_map(|it| it.locks());
     let leaked: Vec<_> = locks
-        .filter(|it| locks::is_leaked(it))
-        .map(locks::label)
+        .filter(|it| report::is_leaked(it))
+        .map(report::label)
         .collect();
     (!leaked.is_empty()).then(|| {
         finding(
@@ -133,13 +133,17 @@ fn no_expiry(seen: &Seen) -> Option<Finding> {
 }
 
 /// The number of servers and of votes.
-fn numbers(seen: &Seen) -> Vec<Finding> {
-    let nodes = seen.checks.len();
-    let voting = seen.checks.iter().filter(|it| it.failure.is_none()).count();
-    let coming = seen
+fn numbers(results: &Results) -> Vec<Finding> {
+    let nodes = results.checks.len();
+    let voting = results
         .checks
         .iter()
-        .filter(|it| locks::quarantine(it).is_some())
+        .filter(|it| it.failure.is_none())
+        .count();
+    let coming = results
+        .checks
+        .iter()
+        .filter(|it| report::quarantine(it).is_some())
         .count();
     let needed = nodes / 2 + 1;
     let (level, what, action) = if needed <= voting + coming {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::exit::{Exit, Failed};
 use crate::options::NodeArgs;
-use crate::{nodes, seen, show};
+use crate::{nodes, report, show};
 
 /// The longest wait, if the option has no time: a century.
 pub(crate) const FOREVER: &str = "36500d";
@@ -47,7 +47,7 @@ pub(crate) fn run(
         }
         if missing.is_empty() && whole {
             let listing = locks.list("*")?;
-            let mut found = seen::partly_held(&listing);
+            let mut found = report::partly_held(&listing);
             if let Some(before) = &partly_held {
                 // Others were just being taken or released.
                 found.retain(|it| before.contains(it));
@@ -70,7 +70,7 @@ pub(crate) fn run(
         let reasons: Vec<_> = reasons.collect();
         if reasons.iter().any(|reason| !said.contains(reason)) {
             let lacks: Vec<_> = missing.iter().map(|row| lack(row)).collect();
-            let cure = seen::cure(&rows);
+            let cure = report::cure(&rows);
             show::warn(&format!("waiting for {}{cure}", lacks.join(", ")));
         }
         said = reasons;
@@ -86,7 +86,7 @@ fn end(
 ) -> Result<ExitCode, Failed> {
     let votes = missing.is_empty();
     show::say(&if json {
-        let nodes: Vec<_> = rows.iter().map(seen::check).collect();
+        let nodes: Vec<_> = rows.iter().map(report::check).collect();
         json!({ "quorlock": 1, "votes": votes, "partly_held": partly_held, "nodes": nodes })
             .to_string()
     } else if let Some(lacking) = partly_held.first() {

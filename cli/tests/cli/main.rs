@@ -10,7 +10,7 @@ mod doctor;
 mod hold;
 mod ls;
 mod once;
-mod one_spoiled;
+mod one_bad_server;
 mod release;
 mod run;
 mod schema;

@@ -11,7 +11,7 @@ pub(crate) const ROOM: u32 = 4;
 const PROPOSED: u32 = 10;
 
 /// The results of all checks.
-pub(crate) struct Seen {
+pub(crate) struct Results {
     /// The last check. A server that rejects writes has failed.
     pub(crate) checks: Vec<NodeCheck>,
     /// The slowest answer of each node.
@@ -22,7 +22,7 @@ pub(crate) struct Seen {
     pub(crate) quarantine: bool,
 }
 
-impl Seen {
+impl Results {
     /// A better response timeout, if the setting is too short: rounded up to 100 ms.
     pub(crate) fn proposal(&self) -> Option<Duration> {
         let slowest = self.slowest.iter().flatten().max()?;

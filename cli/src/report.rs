@@ -25,14 +25,14 @@ pub(crate) fn of(
 }
 
 /// A line for the lock, and a table of the servers.
-pub(crate) fn text(seen: &Inspection) -> String {
+pub(crate) fn text(lock: &Inspection) -> String {
     let header = ["NODE", "ADDRESS", "LOCK", "LEFT", "COUNTER", "WAITING"];
     format!(
         "{}: {}{}\n{}",
-        name(seen),
-        seen.state(),
-        not_on(seen),
-        show::table(&header, seen.nodes().iter().map(cells))
+        name(lock),
+        lock.state(),
+        not_on(lock),
+        show::table(&header, lock.nodes().iter().map(cells))
     )
 }
 
@@ -56,8 +56,8 @@ pub(crate) fn run_object(name: &str, run: Option<&RunRecord>) -> Value {
     json!({ "quorlock": 1, "name": name, "run": run })
 }
 
-pub(crate) fn name(seen: &Inspection) -> String {
-    shown(seen.name())
+pub(crate) fn name(lock: &Inspection) -> String {
+    shown(lock.name())
 }
 
 /// A name as text on one line, without quotation marks around it: these need no escape.
@@ -74,10 +74,10 @@ pub(crate) fn shown(name: &[u8]) -> String {
 }
 
 /// The name, and the slot of a permit.
-pub(crate) fn label(seen: &Inspection) -> String {
-    match seen.slot() {
-        Some(slot) => format!("{} (slot {slot})", name(seen)),
-        None => name(seen),
+pub(crate) fn label(lock: &Inspection) -> String {
+    match lock.slot() {
+        Some(slot) => format!("{} (slot {slot})", name(lock)),
+        None => name(lock),
     }
 }
 
@@ -127,7 +127,7 @@ fn waiting(stored: &StoredLock) -> String {
 /// A line for each lock or slot.
 pub(crate) fn lines(
     first: &str,
-    seen: &[Inspection],
+    locks: &[Inspection],
     label: impl Fn(&Inspection) -> String,
 ) -> String {
     let row = |it: &Inspection| {
@@ -162,37 +162,37 @@ pub(crate) fn lines(
     };
     show::table(
         &[first, "STATE", "LEFT", "NODES", "WAITING"],
-        seen.iter().map(row),
+        locks.iter().map(row),
     )
 }
 
 /// Whether a server has a key without expiry.
-pub(crate) fn is_leaked(seen: &Inspection) -> bool {
-    keys(seen).any(|it| it.left.is_none())
+pub(crate) fn is_leaked(lock: &Inspection) -> bool {
+    keys(lock).any(|it| it.left.is_none())
 }
 
 /// What the servers with a key store.
-fn keys(seen: &Inspection) -> impl Iterator<Item = &StoredLock> {
-    let stored = seen.nodes().iter().flat_map(|row| &row.stored);
+fn keys(lock: &Inspection) -> impl Iterator<Item = &StoredLock> {
+    let stored = lock.nodes().iter().flat_map(|row| &row.stored);
     stored.filter(|it| it.key != StoredKey::Missing)
 }
 
 /// ", NOT ON n2": the servers that lack a held lock, or a reader of it. Empty for all others.
-fn not_on(seen: &Inspection) -> String {
+fn not_on(lock: &Inspection) -> String {
     let holds = |row: &InspectedNode| match row.stored.as_ref().ok()?.key {
         StoredKey::Missing => Some(0),
         StoredKey::Read { count, .. } => Some(count),
         _ => Some(1),
     };
-    let most = seen.nodes().iter().filter_map(holds).max();
+    let most = lock.nodes().iter().filter_map(holds).max();
     let lacks = |row: &&InspectedNode| holds(row).is_some_and(|it| Some(it) < most);
-    let nodes: Vec<_> = seen
+    let nodes: Vec<_> = lock
         .nodes()
         .iter()
         .filter(lacks)
         .map(|row| row.node.to_string())
         .collect();
-    match seen.state() {
+    match lock.state() {
         LockState::Held { .. } | LockState::Read { .. } if !nodes.is_empty() => {
             format!(", NOT ON {}", nodes.join(", "))
         }
@@ -210,16 +210,16 @@ pub(crate) fn partly_held(listing: &Listing) -> Vec<String> {
 }
 
 /// Whether a server has a key although nobody holds the lock.
-pub(crate) fn is_on_a_minority(seen: &Inspection) -> bool {
+pub(crate) fn is_on_a_minority(lock: &Inspection) -> bool {
     let is_held = matches!(
-        seen.state(),
+        lock.state(),
         LockState::Held { .. } | LockState::Read { .. } | LockState::Unknown
     );
-    !is_held && keys(seen).next().is_some()
+    !is_held && keys(lock).next().is_some()
 }
 
 /// See the schemas in the guide.
-pub(crate) fn object(seen: &Inspection) -> Value {
+pub(crate) fn object(lock: &Inspection) -> Value {
     let node = |row: &InspectedNode| {
         let of = |mut value: Value| {
             value["node"] = row.node.to_string().into();
@@ -244,7 +244,7 @@ pub(crate) fn object(seen: &Inspection) -> Value {
             }
         }
     };
-    let (state, holder, left) = match seen.state() {
+    let (state, holder, left) = match lock.state() {
         LockState::Free => ("free", None, None),
         LockState::Held { holder, left } => ("held", holder, left),
         LockState::Read { left, .. } => ("read", None, left),
@@ -253,10 +253,10 @@ pub(crate) fn object(seen: &Inspection) -> Value {
         _ => ("unknown", None, None),
     };
     json!({
-        "quorlock": 1, "name": name(seen), "slot": seen.slot(), "state": state,
+        "quorlock": 1, "name": name(lock), "slot": lock.slot(), "state": state,
         "holder": holder.as_deref(), "left": show::seconds(left),
-        "without_expiry": is_leaked(seen), "minority": is_on_a_minority(seen),
-        "nodes": seen.nodes().iter().map(node).collect::<Value>(),
+        "without_expiry": is_leaked(lock), "minority": is_on_a_minority(lock),
+        "nodes": lock.nodes().iter().map(node).collect::<Value>(),
     })
 }
 
