@@ -323,6 +323,11 @@ impl<T: AsRef<Command>> Conn<T> {
             if let Answer::Record(synced) = &reply.answer {
                 self.record_version = synced.record_version;
             }
+            if let (true, Answer::Failed(_)) = (with_source, &reply.answer) {
+                // So that a user without EVAL is refused each time, whatever others have loaded.
+                let script = tag.as_ref().script;
+                self.introduced.retain(|it| Some(*it) != script);
+            }
             self.pushes &=
                 tag.as_ref().kind != Kind::Subscribe || reply.answer == Answer::Subscribed;
             self.over = match reply.answer {

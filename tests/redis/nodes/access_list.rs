@@ -490,6 +490,27 @@ fn b11_checks_and_locks_name_each_missing_command() -> TestResult {
 }
 
 #[test]
+fn b11_checks_and_locks_agree_without_eval_on_a_server_that_knows_the_scripts() -> TestResult {
+    needs!(AccessLists);
+    let place = Place::new();
+    place.set_reader("");
+    assert!(place.manager().check_nodes()[0].is_fine());
+    place.allow(&["-eval".to_owned()]);
+
+    let locks = place.manager();
+    // Later checks over one connection, too.
+    for _ in 0..3 {
+        let row = locks.check_nodes().remove(0);
+        assert!(
+            row.failure.is_some() && row.to_string().contains("'eval'"),
+            "{row}"
+        );
+        assert!(!LocksAreTaken.holds(&place));
+    }
+    Ok(())
+}
+
+#[test]
 fn b11_a_call_that_is_refused_for_a_missing_command_leaves_no_lock_behind() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
