@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
+
 use crate::exit::{Exit, Failed};
 use crate::options::NodeArgs;
 use crate::{nodes, report, show};
@@ -21,7 +23,7 @@ pub(crate) struct Ls {
     /// Only names that match
     #[arg(default_value = "*")]
     pattern: String,
-    /// Write JSON, an object of `status` in each line
+    /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -33,9 +35,11 @@ pub(crate) fn run(args: &NodeArgs, ls: &Ls) -> Result<ExitCode, Failed> {
     let scanned = nodes.saturating_sub(listing.missed().len());
     let found = listing.locks();
     if ls.json {
-        for it in found {
-            show::say(&report::object(it).to_string())?;
-        }
+        let locks = found.iter().map(report::object).collect::<Value>();
+        let object = json!({
+            "quorlock": 1, "complete": listing.is_complete(), "locks": locks,
+        });
+        show::say(&object.to_string())?;
     } else if found.is_empty() {
         show::say(&format!(
             "no lock found on {scanned} of {nodes} servers; locks of other clients: quorlock \

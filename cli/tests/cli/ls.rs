@@ -11,9 +11,10 @@ fn ls(servers: &Servers, args: &[&str]) -> (Option<i32>, Vec<Value>) {
         .args(args)
         .output()
         .unwrap();
-    let lines = stdout(&output);
-    let locks = lines.lines().map(|it| serde_json::from_str(it).unwrap());
-    (output.status.code(), locks.collect())
+    let mut json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["complete"], output.stderr.is_empty());
+    let locks = json["locks"].as_array_mut().map(std::mem::take);
+    (output.status.code(), locks.unwrap())
 }
 
 #[test]

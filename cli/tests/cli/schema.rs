@@ -136,7 +136,7 @@ fn every_printed_object_has_its_documented_form() -> TestResult {
             ("status", &["status", "--json", "free"]),
             ("permits", &["status", "--json", "--permits", "2", "mail"]),
             ("once", &["status", "--json", "--once", "report"]),
-            ("status", &["ls", "--json", "report"]),
+            ("ls", &["ls", "--json", "report"]),
             ("doctor", &["doctor", "--json", "--looks", "1"]),
         ] {
             assert_form(&said(quorlock(&servers).args(args)), name);
