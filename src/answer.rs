@@ -10,10 +10,13 @@ use crate::inspection::StoredLock;
 /// Answer of a node to one command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Answer {
-    Acquire(AcquireReply),
-    Raise(RaiseReply),
-    Extend(ExtendReply),
-    Release(ReleaseReply),
+    /// Of an acquire, a raise or an extension.
+    Lock(LockReply),
+    /// Of a release: no key of the caller is left.
+    Released {
+        /// Whether there was one.
+        was_ours: bool,
+    },
     Record(RecordReply),
     /// Releases are announced on this connection from now on.
     Subscribed,
@@ -40,95 +43,97 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
+    fn lock(&self) -> Option<&LockReply> {
+        match self {
+            Answer::Lock(reply) => Some(reply),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn status(&self) -> Option<LockStatus> {
+        Some(self.lock()?.status)
+    }
+
+    /// Whether it is one of a lock script with this status.
+    pub(crate) fn is(&self, status: LockStatus) -> bool {
+        self.status() == Some(status)
+    }
+
     /// Whether the lock's key is the caller's now.
     pub(crate) fn is_granted(&self) -> bool {
+        use LockStatus::{Accepted, Behind, NotRaised, Raised, Shared};
         matches!(
-            self,
-            Answer::Acquire(
-                AcquireReply::Accepted
-                    | AcquireReply::Behind { .. }
-                    | AcquireReply::Shared { .. }
-                    | AcquireReply::Slot { .. },
-            ) | Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. })
+            self.status(),
+            Some(Accepted | Behind | Shared | Raised | NotRaised)
         )
     }
 
     /// Whether it is, and the node's counter is the proposal.
     pub(crate) fn is_accepted(&self) -> bool {
-        matches!(
-            self,
-            Answer::Acquire(AcquireReply::Accepted | AcquireReply::Slot { counter: None, .. })
-        )
+        self.is(LockStatus::Accepted)
     }
 
     /// Whether somebody else holds the lock there.
     pub(crate) fn is_held(&self) -> bool {
-        matches!(
-            self,
-            Answer::Acquire(AcquireReply::Held { .. } | AcquireReply::HeldByReaders { .. })
-        )
+        self.is(LockStatus::Held) || self.is(LockStatus::HeldByReaders)
     }
 
-    /// The granted slot of a semaphore; `None` otherwise.
-    pub(crate) fn slot(&self) -> Option<u8> {
-        match self {
-            Answer::Acquire(AcquireReply::Slot { slot, .. }) => Some(*slot),
-            _ => None,
-        }
+    /// Whether the call is in the node's waiting list.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.lock().is_some_and(|it| it.queued)
     }
 
     /// Whether the lock is the caller's and has its full ttl again.
     pub(crate) fn is_extended(&self) -> bool {
-        matches!(
-            self,
-            Answer::Extend(
-                ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed
-            )
-        )
+        use LockStatus::{Extended, Healed, Lifted};
+        matches!(self.status(), Some(Extended | Lifted | Healed))
     }
 
     /// Whether the lock's key is not the caller's any more.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(
-            self,
-            Answer::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken)
-                | Answer::Raise(RaiseReply::Gone)
-        )
+        self.is(LockStatus::Gone) || self.is(LockStatus::NotOurs)
+    }
+
+    /// The granted slot of a semaphore; `None` otherwise.
+    pub(crate) fn slot(&self) -> Option<u8> {
+        self.lock()?.which.filter(|_| self.is_granted())
     }
 
     /// The conflicting one of several locks.
     pub(crate) fn which(&self) -> Which {
-        match self {
-            Answer::Acquire(
-                AcquireReply::Held { which, .. }
-                | AcquireReply::HeldByReaders { which, .. }
-                | AcquireReply::WrongType { which }
-                | AcquireReply::BadCounter { which },
-            ) => *which,
-            _ => None,
-        }
+        self.lock()?.which.filter(|_| !self.is_granted())
     }
 
     /// The node's fencing counter, if it differs from the proposal.
     pub(crate) fn counter(&self) -> Option<u64> {
-        match self {
-            Answer::Acquire(
-                AcquireReply::Behind { counter }
-                | AcquireReply::Shared { counter }
-                | AcquireReply::Slot {
-                    counter: Some(counter),
-                    ..
-                }
-                | AcquireReply::Held { counter, .. }
-                | AcquireReply::HeldByReaders { counter, .. }
-                | AcquireReply::Ahead { counter },
-            )
-            | Answer::Raise(RaiseReply::Above { counter })
-            | Answer::Extend(ExtendReply::Lifted { counter } | ExtendReply::Gone { counter }) => {
-                Some(*counter)
-            }
-            _ => None,
-        }
+        self.lock()?.counter
+    }
+}
+
+#[cfg(test)]
+impl Answer {
+    /// An answer whose status shows no counter.
+    pub(crate) const fn of(status: LockStatus) -> Answer {
+        assert!(!status.shows_counter());
+        Answer::Lock(LockReply::new(status, 0))
+    }
+
+    /// An answer whose status shows the counter.
+    pub(crate) const fn with_counter(status: LockStatus, counter: u64) -> Answer {
+        assert!(status.shows_counter());
+        Answer::Lock(LockReply::new(status, counter))
+    }
+
+    /// A grant of this slot, with the counter if that is not below the proposal.
+    pub(crate) fn of_slot(slot: u8, counter: Option<u64>) -> Answer {
+        let status = match counter {
+            None => LockStatus::Accepted,
+            Some(_) => LockStatus::Behind,
+        };
+        Answer::Lock(LockReply {
+            which: Some(slot),
+            ..LockReply::new(status, counter.unwrap_or(0))
+        })
     }
 }
 
@@ -137,49 +142,42 @@ impl From<&Answer> for NodeAnswer {
     fn from(answer: &Answer) -> NodeAnswer {
         let in_use = |what| NodeFailure::KeyInUse { name: None, what };
         NodeAnswer::Failed(match answer {
-            Answer::Acquire(
-                AcquireReply::Accepted
-                | AcquireReply::Shared { .. }
-                | AcquireReply::Slot { counter: None, .. },
-            )
-            | Answer::Raise(RaiseReply::Taken) => return NodeAnswer::Granted,
-            Answer::Acquire(AcquireReply::Behind { .. } | AcquireReply::Slot { .. })
-            | Answer::Raise(RaiseReply::Above { .. }) => return NodeAnswer::GrantedBehind,
-            Answer::Acquire(AcquireReply::Held { left, holder, .. }) => {
-                return NodeAnswer::Held {
-                    left: *left,
-                    holder: holder.clone(),
-                    name: None,
-                };
-            }
-            Answer::Acquire(AcquireReply::HeldByReaders { left, .. }) => {
-                return NodeAnswer::HeldByReaders {
-                    left: *left,
-                    name: None,
-                };
-            }
-            Answer::Raise(RaiseReply::Gone)
-            | Answer::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => {
-                return NodeAnswer::Gone;
-            }
-            Answer::Extend(
-                ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed,
-            ) => return NodeAnswer::Extended,
-            Answer::Extend(ExtendReply::Superseded) => return NodeAnswer::Superseded,
+            Answer::Lock(reply) => match reply.status {
+                LockStatus::Accepted | LockStatus::Shared | LockStatus::Raised => {
+                    return NodeAnswer::Granted;
+                }
+                LockStatus::Behind | LockStatus::NotRaised => return NodeAnswer::GrantedBehind,
+                LockStatus::Held => {
+                    return NodeAnswer::Held {
+                        left: reply.left,
+                        holder: reply.holder.clone(),
+                        name: None,
+                    };
+                }
+                LockStatus::HeldByReaders => {
+                    return NodeAnswer::HeldByReaders {
+                        left: reply.left,
+                        name: None,
+                    };
+                }
+                LockStatus::Extended | LockStatus::Lifted | LockStatus::Healed => {
+                    return NodeAnswer::Extended;
+                }
+                LockStatus::Superseded => return NodeAnswer::Superseded,
+                LockStatus::Gone | LockStatus::NotOurs => return NodeAnswer::Gone,
+                LockStatus::Ahead => NodeFailure::ClockBehind,
+                LockStatus::WrongType => in_use(NodeFailure::ANOTHER_TYPE),
+                LockStatus::BadCounter => in_use(NodeFailure::BAD_COUNTER),
+            },
             // Not sent again: the round was over.
             Answer::Changed => return NodeAnswer::Pending,
-            Answer::Release(_) => return NodeAnswer::Released,
+            Answer::Released { .. } => return NodeAnswer::Released,
             Answer::Job(job) => {
                 let kept = Duration::from_micros(job.time.saturating_sub(job.kept_since));
                 return NodeAnswer::NoRecord { kept };
             }
             Answer::Noted(true) => return NodeAnswer::Recorded,
             Answer::Noted(false) => return NodeAnswer::Gone,
-            Answer::Acquire(AcquireReply::Ahead { .. }) => NodeFailure::ClockBehind,
-            Answer::Acquire(AcquireReply::WrongType { .. }) => in_use(NodeFailure::ANOTHER_TYPE),
-            Answer::Acquire(AcquireReply::BadCounter { .. })
-            | Answer::Raise(RaiseReply::Unusable)
-            | Answer::Extend(ExtendReply::Unusable) => in_use(NodeFailure::BAD_COUNTER),
             Answer::NoScript => NodeFailure::Refused {
                 message: "the script is gone".to_owned(),
             },
@@ -197,79 +195,94 @@ impl From<&Answer> for NodeAnswer {
 /// single lock.
 pub(crate) type Which = Option<u8>;
 
+/// Answer of a lock script: see `scripts/acquire.lua`.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum AcquireReply {
+pub(crate) struct LockReply {
+    pub(crate) status: LockStatus,
+    /// The node's fencing counter; `None` if the status shows none.
+    pub(crate) counter: Option<u64>,
+    /// Granted: the slot of a semaphore. Otherwise the conflicting one of several locks.
+    pub(crate) which: Which,
+    /// Of a held lock. `None`: no expiry.
+    pub(crate) left: Option<Duration>,
+    /// Of a held lock: whether the client is in the waiting list.
+    pub(crate) queued: bool,
+    /// Label of the holder, safe to show.
+    pub(crate) holder: Option<Arc<str>>,
+}
+
+impl LockReply {
+    /// An answer with this status. Other statuses than those that show it drop the counter: no
+    /// decision can take it for the node's.
+    pub(crate) const fn new(status: LockStatus, counter: u64) -> LockReply {
+        LockReply {
+            status,
+            counter: if status.shows_counter() {
+                Some(counter)
+            } else {
+                None
+            },
+            which: None,
+            left: None,
+            queued: false,
+            holder: None,
+        }
+    }
+}
+
+/// What a lock script found and did. `wire` reads it from the number in the script's reply.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LockStatus {
+    // Acquires, and `BadCounter` for all:
     /// Granted, and the proposal is the node's counter now.
     Accepted,
     /// Granted, but the counter is ahead of the proposal.
-    Behind { counter: u64 },
+    Behind,
     /// Granted to a reader; the counter is the last writer's.
-    Shared { counter: u64 },
-    /// Readers hold it.
-    HeldByReaders {
-        counter: u64,
-        left: Option<Duration>,
-        queued: bool,
-        which: Which,
-    },
-    /// A granted slot of a semaphore; and its counter, unless that is the proposal now.
-    Slot { slot: u8, counter: Option<u64> },
+    Shared,
     /// Another owner's.
-    Held {
-        counter: u64,
-        left: Option<Duration>,
-        /// Whether the client is in the waiting list.
-        queued: bool,
-        /// Label of the holder, safe to show.
-        holder: Option<Arc<str>>,
-        which: Which,
-    },
+    Held,
+    /// Readers hold it.
+    HeldByReaders,
     /// The proposal is far ahead of the node's clock, and nothing was done.
-    Ahead { counter: u64 },
+    Ahead,
     /// The lock's key holds something else.
-    WrongType { which: Which },
-    /// The lock's counter holds something else.
-    BadCounter { which: Which },
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum RaiseReply {
+    WrongType,
+    /// The lock's counter holds something else; if a raise or an extension found it, perhaps the key
+    /// does.
+    BadCounter,
+    // Raises, and `NotOurs`:
     /// The key is ours, and the token is the node's counter now.
-    Taken,
+    Raised,
     /// The key is ours, and the counter is not below the token.
-    Above { counter: u64 },
-    /// The key is not ours any more.
-    Gone,
-    /// The key or the counter holds something else.
-    Unusable,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ExtendReply {
+    NotRaised,
+    // Extensions:
     /// Ours, with the full ttl again.
     Extended,
     /// The same for a reader, where the fencing counter is above its number: other readers have
     /// lifted it.
-    Lifted { counter: u64 },
+    Lifted,
     /// It had been gone and was set again.
     Healed,
     /// The fencing counter is above our token: a rival was granted the lock there, or tried. That
-    /// does not prove a loss. Readers get [`Lifted`](ExtendReply::Lifted).
+    /// does not prove a loss. Readers get [`Lifted`](LockStatus::Lifted).
     Superseded,
-    /// No key. With the fencing counter.
-    Gone { counter: u64 },
-    /// Someone else's.
-    Taken,
-    /// The key or the counter holds something else.
-    Unusable,
+    /// No key, for an extension.
+    Gone,
+    /// Someone else's key. For a raise also no key, or no counter.
+    NotOurs,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ReleaseReply {
-    /// It was ours, and is gone now.
-    Deleted,
-    /// No key, or someone else's.
-    NotOurs,
+impl LockStatus {
+    /// Whether the counter in the reply means something: it may differ from the number in the
+    /// command.
+    const fn shows_counter(self) -> bool {
+        use LockStatus::{Ahead, Behind, Gone, Held, HeldByReaders, Lifted, NotRaised, Shared};
+        matches!(
+            self,
+            Behind | Shared | Held | HeldByReaders | Ahead | NotRaised | Lifted | Gone
+        )
+    }
 }
 
 /// What a node has of a job: see `scripts/once_look.lua`. Times are the node's, in microseconds
@@ -409,140 +422,104 @@ impl ServerInfo {
 mod tests {
     use super::*;
 
-    /// What commands of a round can be answered with.
-    fn answers() -> Vec<Answer> {
-        use AcquireReply::{
-            Accepted, Ahead, BadCounter, Behind, Held, HeldByReaders, Shared, WrongType,
-        };
-        let which = Some(1);
-        use ExtendReply::{Extended, Healed, Lifted, Superseded};
-        let left = Duration::from_secs(1);
-        let holder = Some(Arc::from("somebody"));
-        let mut answers = vec![Answer::NoScript, Answer::Failed(NodeFailure::Stalled)];
-        answers.extend(
-            [
-                Accepted,
-                Behind { counter: 1 },
-                Held {
-                    counter: 2,
-                    left: Some(left),
-                    queued: true,
-                    holder,
-                    which,
-                },
-            ]
-            .map(Answer::Acquire),
-        );
-        let by_readers = HeldByReaders {
-            counter: 6,
-            left: None,
+    use LockStatus::*;
+
+    const STATUSES: [LockStatus; 16] = [
+        Accepted,
+        Behind,
+        Shared,
+        Held,
+        HeldByReaders,
+        Ahead,
+        WrongType,
+        BadCounter,
+        Raised,
+        NotRaised,
+        Extended,
+        Lifted,
+        Healed,
+        Superseded,
+        Gone,
+        NotOurs,
+    ];
+
+    /// An answer with each field.
+    fn full(status: LockStatus) -> Answer {
+        Answer::Lock(LockReply {
+            which: Some(1),
+            left: Some(Duration::from_secs(1)),
             queued: true,
-            which,
-        };
-        answers.extend([Shared { counter: 7 }, by_readers].map(Answer::Acquire));
-        answers.push(Answer::Acquire(Ahead { counter: 4 }));
-        answers.extend(
-            [None, Some(6)].map(|counter| Answer::Acquire(AcquireReply::Slot { slot: 2, counter })),
-        );
-        answers.extend([WrongType { which }, BadCounter { which }].map(Answer::Acquire));
-        let above = RaiseReply::Above { counter: 5 };
-        answers.extend(
-            [
-                RaiseReply::Taken,
-                above,
-                RaiseReply::Gone,
-                RaiseReply::Unusable,
-            ]
-            .map(Answer::Raise),
-        );
-        answers.extend([Extended, Healed, Lifted { counter: 8 }, Superseded].map(Answer::Extend));
-        answers.extend(
-            [
-                ExtendReply::Gone { counter: 9 },
-                ExtendReply::Taken,
-                ExtendReply::Unusable,
-            ]
-            .map(Answer::Extend),
-        );
-        answers.extend([ReleaseReply::Deleted, ReleaseReply::NotOurs].map(Answer::Release));
-        answers
+            holder: Some(Arc::from("somebody")),
+            ..LockReply::new(status, 7)
+        })
+    }
+
+    /// The statuses of which this is so.
+    fn of(is_so: impl Fn(&Answer) -> bool) -> Vec<LockStatus> {
+        let is_so = |it: &LockStatus| is_so(&full(*it));
+        STATUSES.into_iter().filter(is_so).collect()
     }
 
     #[test]
     fn a_report_row_agrees_with_the_counted_answer() {
-        for answer in answers() {
-            let row = NodeAnswer::from(&answer);
-            assert_eq!(answer.is_granted(), row.is_granted(), "{answer:?}");
-            assert_eq!(answer.is_gone(), row == NodeAnswer::Gone, "{answer:?}");
-            assert_eq!(
-                matches!(answer, Answer::Release(_)),
-                row == NodeAnswer::Released,
-                "{answer:?}"
-            );
-            assert_ne!(row, NodeAnswer::Pending);
+        let granted = [Accepted, Behind, Shared, Raised, NotRaised];
+        assert_eq!(of(Answer::is_granted), granted);
+        assert_eq!(of(|it| NodeAnswer::from(it).is_granted()), granted);
+        assert_eq!(of(Answer::is_accepted), [Accepted]);
+        assert_eq!(of(Answer::is_held), [Held, HeldByReaders]);
+        let extended = [Extended, Lifted, Healed];
+        assert_eq!(of(Answer::is_extended), extended);
+        assert_eq!(
+            of(|it| NodeAnswer::from(it) == NodeAnswer::Extended),
+            extended
+        );
+        let gone = [Gone, NotOurs];
+        assert_eq!(of(Answer::is_gone), gone);
+        assert_eq!(of(|it| NodeAnswer::from(it) == NodeAnswer::Gone), gone);
+        for was_ours in [true, false] {
+            let released = Answer::Released { was_ours };
+            assert_eq!(NodeAnswer::from(&released), NodeAnswer::Released);
+            assert!(!released.is_granted() && !released.is_gone());
         }
-        assert_eq!(answers().iter().filter(|it| it.is_granted()).count(), 7);
-        assert_eq!(answers().iter().filter(|it| it.is_gone()).count(), 3);
-        assert_eq!(
-            answers()
-                .iter()
-                .filter_map(Answer::counter)
-                .collect::<Vec<_>>(),
-            [1, 2, 7, 6, 4, 6, 5, 8, 9]
-        );
-        assert_eq!(answers().iter().filter(|it| it.is_held()).count(), 2);
-        assert_eq!(answers().iter().filter(|it| it.is_accepted()).count(), 2);
-        assert_eq!(
-            answers()
-                .iter()
-                .filter_map(Answer::slot)
-                .collect::<Vec<_>>(),
-            [2, 2]
-        );
-        assert_eq!(
-            answers()
-                .iter()
-                .filter_map(Answer::which)
-                .collect::<Vec<_>>(),
-            [1; 4]
-        );
+    }
+
+    #[test]
+    fn an_answer_has_the_counter_that_its_status_shows() {
+        let shown = [
+            Behind,
+            Shared,
+            Held,
+            HeldByReaders,
+            Ahead,
+            NotRaised,
+            Lifted,
+            Gone,
+        ];
+        assert_eq!(of(|it| it.counter() == Some(7)), shown);
+        let without = of(|it| it.counter().is_none());
+        assert_eq!(without.len() + shown.len(), STATUSES.len());
+    }
+
+    #[test]
+    fn a_granted_slot_is_no_conflicting_lock() {
+        for status in STATUSES {
+            let answer = full(status);
+            let (slot, which) = if answer.is_granted() {
+                (Some(1), None)
+            } else {
+                (None, Some(1))
+            };
+            assert_eq!((answer.slot(), answer.which()), (slot, which), "{status:?}");
+        }
     }
 
     #[test]
     fn a_report_has_the_failure_of_a_node_without_a_vote() {
+        let in_use = |what| NodeFailure::KeyInUse { name: None, what };
         for (answer, failure) in [
-            (
-                Answer::Acquire(AcquireReply::Ahead { counter: 4 }),
-                NodeFailure::ClockBehind,
-            ),
-            (
-                Answer::Acquire(AcquireReply::WrongType { which: None }),
-                NodeFailure::KeyInUse {
-                    name: None,
-                    what: NodeFailure::ANOTHER_TYPE,
-                },
-            ),
-            (
-                Answer::Acquire(AcquireReply::BadCounter { which: None }),
-                NodeFailure::KeyInUse {
-                    name: None,
-                    what: NodeFailure::BAD_COUNTER,
-                },
-            ),
-            (
-                Answer::Raise(RaiseReply::Unusable),
-                NodeFailure::KeyInUse {
-                    name: None,
-                    what: NodeFailure::BAD_COUNTER,
-                },
-            ),
-            (
-                Answer::Extend(ExtendReply::Unusable),
-                NodeFailure::KeyInUse {
-                    name: None,
-                    what: NodeFailure::BAD_COUNTER,
-                },
-            ),
+            (full(Ahead), NodeFailure::ClockBehind),
+            (full(WrongType), in_use(NodeFailure::ANOTHER_TYPE)),
+            (full(BadCounter), in_use(NodeFailure::BAD_COUNTER)),
             (Answer::Failed(NodeFailure::Loading), NodeFailure::Loading),
         ] {
             assert_eq!(

@@ -22,7 +22,7 @@ pub(crate) mod steps;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::{AcquireReply, Answer};
+use crate::answer::{Answer, LockReply, LockStatus};
 use crate::call::lost::Lost;
 use crate::call::steps::{Ask, News, Next, Owner, Stay, TakeBack, Terms, View, Why, Win};
 use crate::error::{NodeAnswer, NodeFailure, RoundLoss};
@@ -904,17 +904,14 @@ impl Call {
 
     /// An acquire that every node has refused, with this counter.
     fn refused_by_all(&self, counter: u64, now: Now) -> Asked {
-        let held = AcquireReply::Held {
-            counter,
-            left: None,
+        let held = Answer::Lock(LockReply {
             queued: true,
-            holder: None,
-            which: None,
-        };
+            ..LockReply::new(LockStatus::Held, counter)
+        });
         let round = AcquireRound::new(self.terms.rule, counter, None);
         let mut ballot = Ballot::new(self.terms.nodes, round);
         for node in (0..).map(NodeId::new).take(self.terms.nodes) {
-            ballot.on_late_vote(node, Answer::Acquire(held.clone()));
+            ballot.on_late_vote(node, held.clone());
         }
         Asked::of_ballot(now, ballot)
     }
@@ -988,7 +985,7 @@ impl Call {
         for node in (0..).map(NodeId::new).take(self.terms.nodes) {
             asked
                 .ballot
-                .on_late_vote(node, Answer::Acquire(AcquireReply::Accepted));
+                .on_late_vote(node, Answer::of(LockStatus::Accepted));
         }
         self.asked = asked;
     }

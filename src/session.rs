@@ -36,7 +36,7 @@ pub(crate) mod release_retries;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::{Answer, ExtendReply, RecordReply, ServerInfo};
+use crate::answer::{Answer, LockStatus, RecordReply, ServerInfo};
 use crate::error::{NodeAnswer, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::ClientId;
 use crate::logic::eligibility::{Eligibility, GRAIN, Timing};
@@ -449,8 +449,8 @@ impl Session {
             match event {
                 ConnEvent::Answer { tag, asked, reply } => {
                     is_gone |= matches!(
-                        reply.answer,
-                        Answer::Extend(ExtendReply::Gone { .. } | ExtendReply::Healed)
+                        reply.answer.status(),
+                        Some(LockStatus::Gone | LockStatus::Healed)
                     );
                     self.on_answer(tag, asked, reply, now);
                 }
@@ -548,9 +548,7 @@ impl Session {
         let vote_kind = match &answer {
             Answer::Record(shown) => return self.judge_record(shown, timing),
             // A key that was set is a grant.
-            answer if answer.is_granted() || *answer == Answer::Extend(ExtendReply::Healed) => {
-                VoteKind::Grant
-            }
+            answer if answer.is_granted() || answer.is(LockStatus::Healed) => VoteKind::Grant,
             // RACE: T1, this client, sets the key on a restarted server by a late acquire or
             // extension; T2 was granted the lock there earlier and collects votes. If T1 counted
             // the extension, its lease would go on while its other keys expire, and T2 would get

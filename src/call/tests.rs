@@ -128,16 +128,13 @@ fn first() -> Call {
 
 /// The answer of a node that had this counter and has entered the call in its list.
 fn held(counter: u64) -> Answer {
-    Answer::Acquire(AcquireReply::Held {
-        counter,
-        left: None,
+    Answer::Lock(LockReply {
         queued: true,
-        holder: None,
-        which: None,
+        ..LockReply::new(LockStatus::Held, counter)
     })
 }
 
-const GRANTED: Answer = Answer::Acquire(AcquireReply::Accepted);
+const GRANTED: Answer = Answer::of(LockStatus::Accepted);
 
 fn refused() -> Answer {
     Answer::Failed(NodeFailure::Stalled)
@@ -822,7 +819,7 @@ fn a_leaving_call_releases_present_and_later_hand_overs() {
 fn a_raise_lifts_counters_and_leaves_handed_over_keys_short() {
     let world = World::new();
     let mut call = first();
-    let behind = Answer::Acquire(AcquireReply::Behind { counter: 1 << 52 });
+    let behind = Answer::with_counter(LockStatus::Behind, 1 << 52);
     let next = asked(&mut call, &world, [behind.clone(), behind, held(1)]);
     let Next::Raise { round, token, .. } = next else {
         panic!("{next:?}")
@@ -830,7 +827,7 @@ fn a_raise_lifts_counters_and_leaves_handed_over_keys_short() {
     assert!(1 << 52 < token);
 
     for number in [0, 2] {
-        let taken = Answer::Raise(crate::answer::RaiseReply::Taken);
+        let taken = Answer::of(LockStatus::Raised);
         call.on_answer(round, node(number), taken, true, Now::read());
     }
 
@@ -849,7 +846,7 @@ fn a13_a_raise_wins_nothing_behind_the_short_life_that_it_rests_on() {
         for (passed, in_time) in [(900, true), (1_100, false)] {
             let world = World::new();
             let mut call = first();
-            let behind = Answer::Acquire(AcquireReply::Behind { counter: 1 << 52 });
+            let behind = Answer::with_counter(LockStatus::Behind, 1 << 52);
             let begin = Now::read();
             let Next::Raise { round, .. } =
                 asked(&mut call, &world, [behind.clone(), behind, held(1)])
@@ -857,7 +854,7 @@ fn a13_a_raise_wins_nothing_behind_the_short_life_that_it_rests_on() {
                 panic!("no raise")
             };
             for number in taken {
-                let taken = Answer::Raise(crate::answer::RaiseReply::Taken);
+                let taken = Answer::of(LockStatus::Raised);
                 call.on_answer(round, node(number), taken, true, begin);
             }
 

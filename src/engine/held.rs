@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::{Answer, ExtendReply};
+use crate::answer::{Answer, LockStatus};
 use crate::call::steps::Win;
 use crate::engine::admission::RoundTicket;
 use crate::engine::call::CallInner;
@@ -730,7 +730,7 @@ impl ReplyHandler for SentExtension {
         let SentExtension { lock, extension } = self;
         // RACE: T1 sends an extension; the lock is lost; T2, a node, sets the key, which is in the
         // way of others. Therefore T1 releases it there.
-        let is_set = answer == Answer::Extend(ExtendReply::Healed);
+        let is_set = answer.is(LockStatus::Healed);
         let to = NodeSet::from_iter(is_set.then_some(node));
         let counted = lock.step(|state, now| {
             let counted = state

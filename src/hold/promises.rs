@@ -21,7 +21,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use crate::answer::{Answer, ExtendReply};
+use crate::answer::{Answer, LockStatus};
 use crate::error::{NodeAnswer, NodeFailure, QuarantineReason};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::quorum;
@@ -103,12 +103,11 @@ impl Promises {
         // A promised key was removed, or expired early, and the extension has set it again. That is
         // a loss: no extension under way counts there.
         let is_set = match answer {
-            Answer::Extend(ExtendReply::Healed) => true,
             // Of answers to extensions only this one, behind a clock step.
             Answer::Failed(NodeFailure::Quarantined { why, .. }) => {
                 *why == QuarantineReason::ClockStep
             }
-            _ => false,
+            _ => answer.is(LockStatus::Healed),
         };
         let is_anew = promise.is_some() && (is_set || !runs);
         let is_removed = is_set && runs;

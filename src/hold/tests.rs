@@ -4,14 +4,14 @@
 )]
 
 use super::*;
-use crate::answer::ExtendReply;
+use crate::answer::LockStatus;
 use crate::error::{NodeAnswer, NodeFailure, QuarantineReason};
 use crate::time;
 
 const TTL: Duration = Duration::from_secs(30);
-const GONE: Answer = Answer::Extend(ExtendReply::Gone { counter: 0 });
-const YES: Answer = Answer::Extend(ExtendReply::Extended);
-const SET: Answer = Answer::Extend(ExtendReply::Healed);
+const GONE: Answer = Answer::with_counter(LockStatus::Gone, 0);
+const YES: Answer = Answer::of(LockStatus::Extended);
+const SET: Answer = Answer::of(LockStatus::Healed);
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -384,7 +384,7 @@ fn d7_a_key_that_was_set_counts_at_once_where_none_was_promised() {
 fn d7_a_larger_counter_is_confirmed_before_the_key_is_set() {
     let world = World::new();
     let mut hold = world.hold();
-    let ahead = Answer::Extend(ExtendReply::Gone { counter: 9 });
+    let ahead = Answer::with_counter(LockStatus::Gone, 9);
     let mut extension = world.extend(&mut hold, TTL);
     assert_eq!((extension.promise.number, extension.sets), (7, nodes(0..3)));
     for it in 0..2 {
@@ -406,7 +406,7 @@ fn d7_a_larger_counter_is_confirmed_before_the_key_is_set() {
         &mut hold,
         &extension,
         2,
-        &Answer::Extend(ExtendReply::Gone { counter: 9 }),
+        &Answer::with_counter(LockStatus::Gone, 9),
     );
 
     extension = hold.on_due(world.now(), &world).unwrap();
@@ -416,7 +416,7 @@ fn d7_a_larger_counter_is_confirmed_before_the_key_is_set() {
 #[test]
 fn a_key_behind_a_newer_counter_counts_only_where_one_was_promised() {
     let world = World::new();
-    let lifted = Answer::Extend(ExtendReply::Lifted { counter: 9 });
+    let lifted = Answer::with_counter(LockStatus::Lifted, 9);
     for (index, counts) in [(1, true), (2, false)] {
         let mut hold = world.won(world.terms(), &[0, 1], TTL);
         let extension = world.extend(&mut hold, 2 * TTL);

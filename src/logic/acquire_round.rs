@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::answer::{AcquireReply, Answer, RaiseReply, Which};
+use crate::answer::{Answer, LockReply, LockStatus, Which};
 use crate::error::{NodeAnswer, NodeFailure, RoundLoss};
 use crate::ids::{LockName, NodeId};
 use crate::logic::ballot::{Ballot, Round, Votes};
@@ -36,20 +36,17 @@ impl Rule {
     fn grants(self, vote: &Answer) -> bool {
         match self {
             Rule::Exclusive => vote.is_granted(),
-            Rule::Shared => matches!(vote, Answer::Acquire(AcquireReply::Shared { .. })),
+            Rule::Shared => vote.is(LockStatus::Shared),
         }
     }
 
     /// Whether the vote counts for the majority that wins with `token`.
     pub(crate) fn counts(self, vote: &Answer, token: u64) -> bool {
-        match vote {
-            Answer::Acquire(_) if vote.is_accepted() => self == Rule::Exclusive,
-            Answer::Acquire(AcquireReply::Shared { counter }) => {
-                self == Rule::Shared && *counter == token
+        vote.is(LockStatus::Raised)
+            || match self {
+                Rule::Exclusive => vote.is_accepted(),
+                Rule::Shared => self.grants(vote) && vote.counter() == Some(token),
             }
-            Answer::Raise(RaiseReply::Taken) => true,
-            _ => false,
-        }
     }
 }
 
@@ -198,10 +195,11 @@ impl Ballot<AcquireRound> {
     /// The vote of a hand-over with this token, if it is the token of the round.
     pub(crate) fn vote_with(&self, token: Option<u64>) -> Option<Answer> {
         let counter = token.filter(|it| *it == self.round.proposal)?;
-        Some(Answer::Acquire(match self.round.rule {
-            Rule::Exclusive => AcquireReply::Accepted,
-            Rule::Shared => AcquireReply::Shared { counter },
-        }))
+        let status = match self.round.rule {
+            Rule::Exclusive => LockStatus::Accepted,
+            Rule::Shared => LockStatus::Shared,
+        };
+        Some(Answer::Lock(LockReply::new(status, counter)))
     }
 
     /// The slot of a semaphore with the most grants: of a won round, the won slot.
@@ -216,12 +214,7 @@ impl Ballot<AcquireRound> {
 
     /// Number of nodes with the call in their waiting lists.
     pub(crate) fn queued(&self) -> usize {
-        self.votes.count(|vote| match vote {
-            Answer::Acquire(
-                AcquireReply::Held { queued, .. } | AcquireReply::HeldByReaders { queued, .. },
-            ) => *queued,
-            _ => false,
-        })
+        self.votes.count(Answer::is_queued)
     }
 }
 
@@ -241,11 +234,9 @@ fn leading_slot(votes: &Votes) -> Option<u8> {
 fn why(rule: Rule, votes: &Votes) -> Option<RoundLoss> {
     let voted = votes.count(|it| rule.grants(it) || it.is_held());
     let unusable = votes.count(|vote| {
-        matches!(
-            vote,
-            Answer::Acquire(AcquireReply::WrongType { .. } | AcquireReply::BadCounter { .. })
-                | Answer::Failed(NodeFailure::KeyInUse { .. })
-        )
+        vote.is(LockStatus::WrongType)
+            || vote.is(LockStatus::BadCounter)
+            || matches!(vote, Answer::Failed(NodeFailure::KeyInUse { .. }))
     });
     let without = votes.count(|_| true).saturating_sub(voted);
     if votes.spare() < unusable {
@@ -292,11 +283,11 @@ impl Round for RaiseRound {
 
     fn decide(&self, votes: &Votes, now: Moment) -> Option<AcquireEnd> {
         let quorum = votes.quorum();
-        let taken = votes.count(|it| *it == Answer::Raise(RaiseReply::Taken));
+        let taken = votes.count(|it| it.is(LockStatus::Raised));
         let spoke = votes.count(|vote| {
             matches!(
-                vote,
-                Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. } | RaiseReply::Gone)
+                vote.status(),
+                Some(LockStatus::Raised | LockStatus::NotRaised | LockStatus::NotOurs)
             )
         });
         let failed = votes.count(|_| true).saturating_sub(spoke);
@@ -332,7 +323,7 @@ mod tests {
     use crate::ids::NodeId;
     use crate::logic::ballot::Step;
 
-    const ACCEPTED: Answer = Answer::Acquire(AcquireReply::Accepted);
+    const ACCEPTED: Answer = Answer::of(LockStatus::Accepted);
     const FAILED: Answer = Answer::Failed(NodeFailure::Stalled);
 
     fn at(seconds: u64) -> Moment {
@@ -340,21 +331,17 @@ mod tests {
     }
 
     fn held(counter: u64, queued: bool) -> Answer {
-        Answer::Acquire(AcquireReply::Held {
-            counter,
-            left: None,
+        Answer::Lock(LockReply {
             queued,
             holder: Some(Arc::from("somebody")),
-            which: None,
+            ..LockReply::new(LockStatus::Held, counter)
         })
     }
 
     fn by_readers(counter: u64, queued: bool) -> Answer {
-        Answer::Acquire(AcquireReply::HeldByReaders {
-            counter,
-            left: None,
+        Answer::Lock(LockReply {
             queued,
-            which: None,
+            ..LockReply::new(LockStatus::HeldByReaders, counter)
         })
     }
 
@@ -401,10 +388,10 @@ mod tests {
 
     #[test]
     fn a_round_is_lost_for_a_sufficient_reason() {
-        let ahead = Answer::Acquire(AcquireReply::Ahead { counter: 7 });
-        let bad = Answer::Acquire(AcquireReply::BadCounter { which: None });
+        let ahead = Answer::with_counter(LockStatus::Ahead, 7);
+        let bad = Answer::of(LockStatus::BadCounter);
         let wrong = [
-            Answer::Acquire(AcquireReply::WrongType { which: None }),
+            Answer::of(LockStatus::WrongType),
             Answer::Failed(NodeFailure::KeyInUse {
                 name: None,
                 what: NodeFailure::ANOTHER_TYPE,
@@ -432,10 +419,10 @@ mod tests {
     #[test]
     fn a7_a_raise_shows_the_counters_that_have_overtaken_it() {
         let mut ballot = Ballot::new(3, RaiseRound::new(Rule::Exclusive, 20, Some(at(10))));
-        let mut vote = |node, reply| ballot.on_vote(NodeId::new(node), Answer::Raise(reply), at(1));
-        assert_eq!(vote(0, RaiseReply::Taken), Step::Wait);
+        let mut vote = |node, answer| ballot.on_vote(NodeId::new(node), answer, at(1));
+        assert_eq!(vote(0, Answer::of(LockStatus::Raised)), Step::Wait);
         assert_eq!(
-            vote(1, RaiseReply::Above { counter: 23 }),
+            vote(1, Answer::with_counter(LockStatus::NotRaised, 23)),
             Step::Decided(AcquireEnd::Lost(RoundLoss::Overtaken))
         );
         assert_eq!(ballot.seen(), 23);
@@ -443,7 +430,7 @@ mod tests {
 
     /// A grant of `slot`, of a semaphore.
     fn slot(slot: u8, counter: Option<u64>) -> Answer {
-        Answer::Acquire(AcquireReply::Slot { slot, counter })
+        Answer::of_slot(slot, counter)
     }
 
     #[test]
@@ -518,7 +505,7 @@ mod tests {
     #[test]
     fn held_needs_a_majority_and_missing_answers_are_no_quorum() {
         let (held, taken) = (|| held(1, false), |it| slot(it, None));
-        let bad = || Answer::Acquire(AcquireReply::BadCounter { which: None });
+        let bad = || Answer::of(LockStatus::BadCounter);
         let known = |why| (Some(why), Some(why));
         let open = (None, Some(RoundLoss::NoQuorum));
         for (nodes, votes, end) in [
@@ -573,11 +560,9 @@ mod tests {
             },
         );
         let held = |which| {
-            Answer::Acquire(AcquireReply::HeldByReaders {
-                counter: 1,
-                left: None,
-                queued: true,
+            Answer::Lock(LockReply {
                 which,
+                ..LockReply::new(LockStatus::HeldByReaders, 1)
             })
         };
         assert_eq!(ballot.in_the_way(), None);
@@ -692,7 +677,7 @@ mod tests {
             let tokens: Vec<_> = majority.into_iter().chain(more).collect();
             handed(Rule::Exclusive, &answers, &tokens).is_some()
         };
-        let behind = |counter| Answer::Acquire(AcquireReply::Behind { counter });
+        let behind = |counter| Answer::with_counter(LockStatus::Behind, counter);
         assert!(wins(held(19, true), None) && wins(FAILED, None) && wins(ACCEPTED, None));
         assert!(!wins(held(20, true), None), "equal to a counter");
         assert!(!wins(behind(20), None) && !wins(by_readers(21, true), None));
@@ -744,10 +729,7 @@ mod tests {
     fn a_late_hand_over_confirms_a_round_only_with_its_token() {
         for (rule, vote) in [
             (Rule::Exclusive, ACCEPTED),
-            (
-                Rule::Shared,
-                Answer::Acquire(AcquireReply::Shared { counter: 20 }),
-            ),
+            (Rule::Shared, Answer::with_counter(LockStatus::Shared, 20)),
         ] {
             let tokens = [(0, 20), (1, 20), (2, 20)];
             let ballot = handed(rule, &vec![held(5, true); 5], &tokens).unwrap();

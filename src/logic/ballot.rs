@@ -205,7 +205,6 @@ impl Votes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::ReleaseReply;
 
     #[test]
     fn a3_a_quorum_is_more_than_half_of_the_configured_nodes() {
@@ -315,7 +314,7 @@ mod tests {
     #[test]
     fn a_report_has_a_row_for_each_node() {
         let mut ballot = Ballot::new(3, First(1));
-        let released = Answer::Release(ReleaseReply::Deleted);
+        let released = Answer::Released { was_ours: true };
         assert_eq!(vote(&mut ballot, 2, released.clone()), Step::Decided(1));
         assert_eq!(vote(&mut ballot, 0, released), Step::Late);
         let rows = [

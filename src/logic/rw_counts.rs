@@ -16,18 +16,15 @@
 //! a token strictly above it. The largest counter of any majority would not do: it may be the
 //! counter of a writer that is still to come on other nodes of this majority.
 
-use crate::answer::{AcquireReply, Answer};
+use crate::answer::{Answer, LockStatus};
 use crate::logic::ballot::Votes;
 use crate::logic::token;
 
 /// The common number of a majority, after a majority has admitted the reader; otherwise the target
 /// of the raise. `proposal`: the number for a missing counter.
 pub(super) fn last_writer(votes: &Votes, proposal: u64) -> Result<u64, u64> {
-    let counter = |vote: &Answer| match vote {
-        Answer::Acquire(AcquireReply::Shared { counter }) => Some(*counter),
-        _ => None,
-    };
-    let counters = || votes.iter().filter_map(counter);
+    let shared = || votes.iter().filter(|it| it.is(LockStatus::Shared));
+    let counters = || shared().filter_map(Answer::counter);
     let agreed = counters().find(|one| votes.quorum() <= counters().filter(|it| it == one).count());
     // A number far ahead on a single node does not count: nor can that node.
     agreed.ok_or_else(|| token::largest_seen(counters(), proposal, votes.spare()))
@@ -38,15 +35,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::answer::RaiseReply;
     use crate::error::{NodeFailure, RoundLoss};
     use crate::ids::NodeId;
     use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
     use crate::logic::ballot::{Ballot, Round};
     use crate::time::Moment;
 
-    const TAKEN: Answer = Answer::Raise(RaiseReply::Taken);
-    const GONE: Answer = Answer::Raise(RaiseReply::Gone);
+    const TAKEN: Answer = Answer::of(LockStatus::Raised);
+    const GONE: Answer = Answer::of(LockStatus::NotOurs);
     const FAILED: Answer = Answer::Failed(NodeFailure::Stalled);
 
     fn at(seconds: u64) -> Moment {
@@ -54,17 +50,11 @@ mod tests {
     }
 
     fn shared(counter: u64) -> Answer {
-        Answer::Acquire(AcquireReply::Shared { counter })
+        Answer::with_counter(LockStatus::Shared, counter)
     }
 
     fn held() -> Answer {
-        Answer::Acquire(AcquireReply::Held {
-            counter: 9,
-            left: None,
-            queued: false,
-            holder: None,
-            which: None,
-        })
+        Answer::with_counter(LockStatus::Held, 9)
     }
 
     fn end<R: Round>(nodes: usize, round: R, votes: &[Answer], now: Moment) -> Option<R::End> {
@@ -135,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_grant_of_the_other_kind_counts_for_nothing() {
-        let other = Answer::Acquire(AcquireReply::Accepted);
+        let other = Answer::of(LockStatus::Accepted);
         assert_eq!(read(&[other.clone(), shared(7)]), None);
         assert_eq!(
             read(&[other, shared(7), FAILED]),
@@ -150,12 +140,8 @@ mod tests {
             (Rule::Shared, shared(7), true),
             (Rule::Shared, shared(8), false),
             (Rule::Exclusive, shared(7), false),
-            (
-                Rule::Exclusive,
-                Answer::Acquire(AcquireReply::Accepted),
-                true,
-            ),
-            (Rule::Shared, Answer::Acquire(AcquireReply::Accepted), false),
+            (Rule::Exclusive, Answer::of(LockStatus::Accepted), true),
+            (Rule::Shared, Answer::of(LockStatus::Accepted), false),
             (Rule::Shared, TAKEN, true),
             (Rule::Shared, GONE, false),
         ] {
@@ -173,7 +159,7 @@ mod tests {
                 at(1),
             )
         };
-        let above = Answer::Raise(RaiseReply::Above { counter: 9 });
+        let above = Answer::with_counter(LockStatus::NotRaised, 9);
         let won = Some(AcquireEnd::Won { token: 7 });
         assert_eq!(raise(&[above.clone(), TAKEN]), None);
         assert_eq!(raise(&[above.clone(), TAKEN, TAKEN]), won);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::answer::{Answer, ReleaseReply};
+use crate::answer::Answer;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::quorum;
@@ -62,7 +62,7 @@ impl ReleaseRound {
     fn sure(&self, votes: &Votes) -> NodeSet {
         let held = (0..).map(NodeId::new).zip(&self.held);
         let promised: NodeSet = held.filter(|it| it.1.is_some()).map(|it| it.0).collect();
-        let deleted = votes.nodes_with(|it| *it == Answer::Release(ReleaseReply::Deleted));
+        let deleted = votes.nodes_with(|it| *it == Answer::Released { was_ours: true });
         promised.without(self.gone).union(deleted)
     }
 
@@ -86,14 +86,14 @@ impl Round for ReleaseRound {
         // loss.
         let until = self.held.get(node.index()).copied().flatten();
         let is_promised = until.is_some_and(|it| !now.has_reached(it));
-        if *vote == Answer::Release(ReleaseReply::NotOurs) && is_promised {
+        if matches!(vote, Answer::Released { was_ours: false }) && is_promised {
             self.gone.insert(node);
         }
     }
 
     fn decide(&self, votes: &Votes, _now: Moment) -> Option<ReleaseEnd> {
         let open = votes.open();
-        let confirmed = votes.count(|it| matches!(it, Answer::Release(_)));
+        let confirmed = votes.count(|it| matches!(it, Answer::Released { .. }));
         let is_out_of_reach = confirmed.saturating_add(open) < self.needed;
         if open != 0 && !is_out_of_reach && (confirmed < self.needed || !self.is_settled(votes)) {
             return None;
@@ -176,8 +176,8 @@ mod tests {
         })
     }
 
-    const DELETED: Answer = Answer::Release(ReleaseReply::Deleted);
-    const NOT_OURS: Answer = Answer::Release(ReleaseReply::NotOurs);
+    const DELETED: Answer = Answer::Released { was_ours: true };
+    const NOT_OURS: Answer = Answer::Released { was_ours: false };
     const FAILED: Answer = Answer::Failed(NodeFailure::TimedOut);
 
     const FREED: Option<ReleaseEnd> = Some(ReleaseEnd {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use super::*;
-use crate::answer::{AcquireReply, Record};
+use crate::answer::{LockStatus, Record};
 use crate::config::Config;
 use crate::ids::{NodeId, OwnerToken, RecordVersion};
 use crate::wire::{KeyTtls, LockCommands, Offer, QueuePolicy, QueueUpdate, Script};
@@ -275,7 +275,7 @@ fn h27_commands_that_wait_for_a_sync_fail_with_it() {
 fn grants_of_an_unconfirmed_primary_do_not_count() {
     let mut tried = Tried::open();
     let granted = || Reply {
-        answer: Answer::Acquire(AcquireReply::Accepted),
+        answer: Answer::of(LockStatus::Accepted),
         time: None,
     };
     let now = tried.now;

@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use redis::{PushKind, Value, parse_redis_value};
 
-use crate::answer::{
-    AcquireReply, Answer, ExtendReply, JobRecord, RaiseReply, Record, RecordReply, ReleaseReply,
-    Which,
-};
+use crate::answer::{Answer, JobRecord, LockReply, LockStatus, Record, RecordReply};
 use crate::config::RESERVED;
 use crate::error::NodeFailure;
 use crate::ids::{OwnerLabel, OwnerToken, RecordVersion};
@@ -39,12 +36,8 @@ impl Reply {
     }
 
     fn of(kind: Kind, frame: &[u8]) -> Option<Reply> {
-        if matches!(
-            kind,
-            Kind::Acquire | Kind::Raise | Kind::Extend | Kind::Release
-        ) && let Some(reply) = LockReply::read(frame)
-        {
-            return reply.to(kind);
+        if let Some(reply) = lock_reply(kind, frame) {
+            return Some(reply);
         }
         let answer = match parse_redis_value(frame).ok()? {
             Value::Push { .. } if kind == Kind::Subscribe && push(frame) == Push::Subscribed => {
@@ -63,7 +56,7 @@ impl Reply {
                     None => Answer::NoScript,
                     // That key is not a lock of ours.
                     Some(NodeFailure::KeyInUse { .. }) if kind == Kind::Release => {
-                        Answer::Release(ReleaseReply::NotOurs)
+                        Answer::Released { was_ours: false }
                     }
                     Some(failure) => Answer::Failed(failure),
                 }
@@ -283,117 +276,97 @@ const STATUS_MAX: i64 = 1_000_000;
 /// Status of a script that found another record version than in its command.
 const CHANGED: i64 = -3;
 
-/// Reply of a lock script: a single number, or the list in `scripts/acquire.lua`.
+/// Reads the reply of a lock script: a single number, or the list in `scripts/acquire.lua`. `None`
+/// if no script of this kind returns it.
 ///
-/// Exactly this many numbers: with one more it would contain the next answer, and each later
-/// command would get the answer of another.
-struct LockReply<'a> {
-    is_alone: bool,
-    /// Status, counter, time left, entered, node time, which.
-    numbers: [i64; 6],
-    text: &'a [u8],
+/// Parsed here and not by the crate: this is the reply to nearly every command, and a caller waits
+/// for it. The crate takes a microsecond and a dozen allocations for a few additions.
+fn lock_reply(kind: Kind, mut frame: &[u8]) -> Option<Reply> {
+    use Kind::{Acquire, Extend, Raise, Release};
+    use LockStatus::*;
+    let single = take_number(&mut frame, b':');
+    let ([status, counter, left, queued, time, which], text) = match single {
+        // Nothing may follow.
+        Some(_) if !frame.is_empty() => return None,
+        Some(time) if STATUS_MAX < time => ([1, 0, 0, 0, time, 0], &b""[..]),
+        Some(status) => {
+            return Some(Reply::without_time(match (kind, status) {
+                (Release, 0 | 1) => Answer::Released {
+                    was_ours: status == 1,
+                },
+                (Acquire | Raise | Extend, CHANGED) => Answer::Changed,
+                _ => return None,
+            }));
+        }
+        None => list(frame)?,
+    };
+    // All statuses that the scripts return.
+    let status = match (kind, status) {
+        (Acquire, 0) => Held,
+        (Acquire, 1) => Accepted,
+        (Acquire, 2) => Behind,
+        (Acquire, 5) => Ahead,
+        (Acquire, 6) => HeldByReaders,
+        (Acquire, 7) => Shared,
+        (Acquire, -1) => WrongType,
+        (Acquire, -2) => BadCounter,
+        (Raise, 1) => Raised,
+        (Raise, 2) => NotRaised,
+        (Raise, 0 | 3) => NotOurs,
+        (Extend, 0) => Gone,
+        (Extend, 1) => Extended,
+        (Extend, 2) => Superseded,
+        (Extend, 3) => NotOurs,
+        (Extend, 4) => Healed,
+        (Extend, 6) => Lifted,
+        (Raise | Extend, -1 | -2) => BadCounter,
+        _ => return None,
+    };
+    // Scripts count from 1.
+    let which = match which {
+        0 => None,
+        _ => Some(u8::try_from(which.checked_sub(1)?).ok()?),
+    };
+    // Which statuses have a text, and which a slot or one of several locks.
+    let is_possible = match status {
+        Held => true,
+        _ if !text.is_empty() => false,
+        Accepted => single.is_some() != which.is_some(),
+        Behind | HeldByReaders | WrongType | BadCounter => true,
+        _ => which.is_none(),
+    };
+    let mut reply = LockReply {
+        which,
+        holder: refusal::shown_holder(text),
+        ..LockReply::new(status, u64::try_from(counter).ok()?)
+    };
+    if matches!(status, Held | HeldByReaders) {
+        // Negative: no expiry. It must not be read as "free now".
+        reply.left = u64::try_from(left).ok().map(Duration::from_millis);
+        reply.queued = queued == 1;
+    }
+    is_possible.then_some(Reply {
+        answer: Answer::Lock(reply),
+        time: u64::try_from(time).ok(),
+    })
 }
 
-impl LockReply<'_> {
-    /// `None` if the reply has another form.
-    ///
-    /// Parsed here and not by the crate: this is the reply to nearly every command, and a caller
-    /// waits for it. The crate takes a microsecond and a dozen allocations for a few additions.
-    fn read(mut frame: &[u8]) -> Option<LockReply<'_>> {
-        let mut numbers = [0; 6];
-        if let Some(number) = take_number(&mut frame, b':') {
-            // Nothing may follow.
-            let [status, ..] = &mut numbers;
-            *status = number;
-            return frame.is_empty().then_some(LockReply {
-                is_alone: true,
-                numbers,
-                text: b"",
-            });
-        }
-        if take_number(&mut frame, b'*')? != 7 {
-            return None;
-        }
-        for place in &mut numbers {
-            *place = take_number(&mut frame, b':')?;
-        }
-        let len = take_number(&mut frame, b'$')?;
-        let text = frame.strip_suffix(b"\r\n")?;
-        let is_whole = usize::try_from(len) == Ok(text.len()) && !has_swallowed(text);
-        is_whole.then_some(LockReply {
-            is_alone: false,
-            numbers,
-            text,
-        })
+/// Status, counter, time left, entered, node time, which; and the text.
+///
+/// Exactly this many members: with one more it would contain the next answer, and each later
+/// command would get the answer of another.
+fn list(mut frame: &[u8]) -> Option<([i64; 6], &[u8])> {
+    if take_number(&mut frame, b'*')? != 7 {
+        return None;
     }
-
-    /// `None` for an impossible reply of the scripts of this kind.
-    fn to(&self, kind: Kind) -> Option<Reply> {
-        let [mut status, counter, left, queued, mut time, which] = self.numbers;
-        if kind == Kind::Release || self.is_alone {
-            let answer = match (kind, status) {
-                (Kind::Release, 1) => Answer::Release(ReleaseReply::Deleted),
-                (Kind::Release, 0) => Answer::Release(ReleaseReply::NotOurs),
-                (Kind::Release, _) => return None,
-                (_, CHANGED) => Answer::Changed,
-                _ if status <= STATUS_MAX => return None,
-                _ => Answer::Time,
-            };
-            if answer != Answer::Time {
-                return self.is_alone.then_some(Reply::without_time(answer));
-            }
-            time = std::mem::replace(&mut status, 1);
-        }
-        let counter = u64::try_from(counter).ok()?;
-        // Negative: no expiry. It must not be read as "free now".
-        let left = u64::try_from(left).ok().map(Duration::from_millis);
-        let queued = queued == 1;
-        // Scripts count from 1.
-        let which: Which = which.checked_sub(1).and_then(|it| u8::try_from(it).ok());
-        let has_text = !self.text.is_empty();
-        let answer = match (kind, status, which) {
-            (Kind::Acquire, 0, _) => Answer::Acquire(AcquireReply::Held {
-                counter,
-                left,
-                queued,
-                holder: refusal::shown_holder(self.text),
-                which,
-            }),
-            _ if has_text => return None,
-            (Kind::Acquire, 1 | 2, Some(slot)) => Answer::Acquire(AcquireReply::Slot {
-                slot,
-                counter: (status == 2).then_some(counter),
-            }),
-            (Kind::Acquire, 6, _) => Answer::Acquire(AcquireReply::HeldByReaders {
-                counter,
-                left,
-                queued,
-                which,
-            }),
-            (Kind::Acquire, 1, _) if self.is_alone => Answer::Acquire(AcquireReply::Accepted),
-            (Kind::Acquire, 2, _) => Answer::Acquire(AcquireReply::Behind { counter }),
-            (Kind::Acquire, 5, _) => Answer::Acquire(AcquireReply::Ahead { counter }),
-            (Kind::Acquire, 7, _) => Answer::Acquire(AcquireReply::Shared { counter }),
-            (Kind::Acquire, -1, _) => Answer::Acquire(AcquireReply::WrongType { which }),
-            (Kind::Acquire, -2, _) => Answer::Acquire(AcquireReply::BadCounter { which }),
-            (Kind::Raise, 1, _) => Answer::Raise(RaiseReply::Taken),
-            (Kind::Raise, 2, _) => Answer::Raise(RaiseReply::Above { counter }),
-            (Kind::Raise, 0 | 3, _) => Answer::Raise(RaiseReply::Gone),
-            (Kind::Raise, -1 | -2, _) => Answer::Raise(RaiseReply::Unusable),
-            (Kind::Extend, 1, _) => Answer::Extend(ExtendReply::Extended),
-            (Kind::Extend, 2, _) => Answer::Extend(ExtendReply::Superseded),
-            (Kind::Extend, 3, _) => Answer::Extend(ExtendReply::Taken),
-            (Kind::Extend, 4, _) => Answer::Extend(ExtendReply::Healed),
-            (Kind::Extend, 6, _) => Answer::Extend(ExtendReply::Lifted { counter }),
-            (Kind::Extend, 0, _) => Answer::Extend(ExtendReply::Gone { counter }),
-            (Kind::Extend, -1 | -2, _) => Answer::Extend(ExtendReply::Unusable),
-            _ => return None,
-        };
-        Some(Reply {
-            answer,
-            time: u64::try_from(time).ok(),
-        })
+    let mut numbers = [0; 6];
+    for place in &mut numbers {
+        *place = take_number(&mut frame, b':')?;
     }
+    let len = take_number(&mut frame, b'$')?;
+    let text = frame.strip_suffix(b"\r\n")?;
+    let is_whole = usize::try_from(len) == Ok(text.len()) && !has_swallowed(text);
+    is_whole.then_some((numbers, text))
 }
 
 /// Takes the number on the first line, after a sign.

@@ -45,7 +45,7 @@ use super::servers::{
     Release, Stored, Turn, Wants,
 };
 use super::*;
-use crate::answer::{AcquireReply, Answer, ExtendReply};
+use crate::answer::{Answer, LockReply, LockStatus};
 use crate::config::Margin;
 use crate::ids::NodeSet;
 use crate::logic::acquire_round::Rule;

@@ -1,10 +1,9 @@
 //! The round of a release, in every course.
 
 use super::*;
-use crate::answer::ReleaseReply;
 use crate::logic::tally::{ReleaseEnd, ReleaseRound};
 
-const DELETED: Vote = Vote::Release(ReleaseReply::Deleted);
+const DELETED: Vote = Vote::Released { was_ours: true };
 
 fn release_oracle(facts: &Facts<'_>, needed: usize) -> Step<ReleaseEnd> {
     let confirmed = facts.count(|it| *it != FAILED);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use fastrand::Rng;
 
 use super::*;
-use crate::answer::{Answer, ExtendReply};
+use crate::answer::{Answer, LockStatus};
 use crate::config::Margin;
 use crate::error::{LostReason, QuarantineReason};
 use crate::hold::promises::Promise;
@@ -133,7 +133,7 @@ impl Life {
         for it in granted {
             nodes[it].ours = Some(LOCK_TTL);
             nodes[it].counter = 7;
-            let granted = Answer::Acquire(crate::answer::AcquireReply::Accepted);
+            let granted = Answer::of(LockStatus::Accepted);
             hold.on_grant(id(it), &granted, true, false, moment(0, 0));
         }
         Life {
@@ -251,24 +251,24 @@ impl Life {
         let number = extension.promise.number;
         let counter = node.counter;
         let reply = if now < node.theirs {
-            ExtendReply::Taken
+            Answer::of(LockStatus::NotOurs)
         } else {
             match node.ours.filter(|end| now < *end) {
-                Some(_) if number < counter => ExtendReply::Superseded,
+                Some(_) if number < counter => Answer::of(LockStatus::Superseded),
                 Some(end) => {
                     node.ours = Some(end.max(now + ttl));
                     node.counter = number;
-                    ExtendReply::Extended
+                    Answer::of(LockStatus::Extended)
                 }
                 None if counter <= number && extension.sets.contains(id(index)) => {
                     node.ours = Some(now + ttl);
                     node.counter = number;
-                    ExtendReply::Healed
+                    Answer::of(LockStatus::Healed)
                 }
-                None => ExtendReply::Gone { counter },
+                None => Answer::with_counter(LockStatus::Gone, counter),
             }
         };
-        node.answers.push_back((extension, Answer::Extend(reply)));
+        node.answers.push_back((extension, reply));
     }
 
     /// An answer arrives: judged as the session judges, then told to the hold.
@@ -287,7 +287,7 @@ impl Life {
             let left = Duration::from_millis(1);
             Answer::Failed(NodeFailure::Quarantined { left, why })
         };
-        let is_set = answer == Answer::Extend(ExtendReply::Healed);
+        let is_set = answer == Answer::of(LockStatus::Healed);
         if answer.is_extended() && asked < node.quarantined_until {
             answer = quarantined(QuarantineReason::New);
         } else if is_set && node.seen_at.is_some_and(|at| asked < at + LONGEST) {

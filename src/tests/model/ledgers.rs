@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 
 use super::*;
-use crate::answer::{AcquireReply, ExtendReply};
+use crate::answer::LockStatus;
 use crate::config::Margin;
 use crate::hold::promises::{Promise, Promises};
 use crate::hold::{Extension, Hold, Servers, Terms};
@@ -118,12 +118,12 @@ pub(super) fn before(round: u8) -> Moment {
 }
 
 /// An extension as it is sent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Reply {
     /// Of the extension that is answered.
     pub(super) round: u8,
     pub(super) node: usize,
-    pub(super) answer: ExtendReply,
+    pub(super) answer: Vote,
 }
 
 impl Ledger {
@@ -182,13 +182,13 @@ impl Ledger {
         let mut hold = Hold::new(terms, false, all(), sent_at(0));
         let promises = || ids().zip(self.promises).filter(|it| it.1 != 0);
         for (node, _) in promises() {
-            let answer = Vote::Acquire(AcquireReply::Accepted);
+            let answer = Vote::of(LockStatus::Accepted);
             hold.on_grant(node, &answer, true, false, sent_at(0));
         }
-        let feed = |hold: &mut Hold, round: u8, node: NodeId, answer: ExtendReply| {
+        let feed = |hold: &mut Hold, round: u8, node: NodeId, answer: Vote| {
             let extension = self.extension(round);
             let now = now(sent_at(self.round));
-            hold.on_answer(&extension, node, &Vote::Extend(answer), now, &servers);
+            hold.on_answer(&extension, node, &answer, now, &servers);
         };
         let removed_in = |round: u8| {
             ids()
@@ -203,11 +203,11 @@ impl Ledger {
                 "{self:?}"
             );
             for (node, promise) in promises().filter(|it| it.1 == round + 1) {
-                feed(&mut hold, promise - 1, node, ExtendReply::Extended);
+                feed(&mut hold, promise - 1, node, Vote::of(LockStatus::Extended));
             }
             for (node, _) in removed_in(round).filter(|_| round < self.round) {
-                feed(&mut hold, round, node, ExtendReply::Healed);
-                feed(&mut hold, round, node, ExtendReply::Superseded);
+                feed(&mut hold, round, node, Vote::of(LockStatus::Healed));
+                feed(&mut hold, round, node, Vote::of(LockStatus::Superseded));
             }
         }
         let mut feed = |round, node, answer| feed(&mut hold, round, node, answer);
@@ -215,21 +215,29 @@ impl Ledger {
             // A node has shown this number. It may have answered again since.
             let (node, _) = promises().max_by_key(|it| it.1).unwrap();
             let counter = self.number.into();
-            feed(self.confirmed, node, ExtendReply::Gone { counter });
-            feed(self.confirmed, node, ExtendReply::Superseded);
+            feed(
+                self.confirmed,
+                node,
+                Vote::with_counter(LockStatus::Gone, counter),
+            );
+            feed(self.confirmed, node, Vote::of(LockStatus::Superseded));
         }
         // Those first that have answered again since: too many at once are a loss.
         let mut removed: Vec<_> = removed_in(self.round).map(|it| it.0).collect();
         removed.sort_by_key(|it| self.gone[it.index()] != 0);
         for node in removed.into_iter().filter(|_| self.round != 0) {
-            feed(self.round, node, ExtendReply::Healed);
+            feed(self.round, node, Vote::of(LockStatus::Healed));
             if self.gone[node.index()] == 0 {
-                feed(self.round, node, ExtendReply::Superseded);
+                feed(self.round, node, Vote::of(LockStatus::Superseded));
             }
         }
         for (node, gone) in ids().zip(self.gone).filter(|it| it.1 != 0) {
             let counter = u64::from(gone) - 1;
-            feed(self.round, node, ExtendReply::Gone { counter });
+            feed(
+                self.round,
+                node,
+                Vote::with_counter(LockStatus::Gone, counter),
+            );
         }
         assert!(hold.is_held(), "{self:?}");
         assert_eq!(
@@ -328,7 +336,7 @@ impl Ledger {
             let extension = self.extension(round);
             let node = NodeId::new(u8::try_from(node).unwrap());
             let servers = Calm { settable: true };
-            hold.on_answer(&extension, node, &Vote::Extend(answer), now(at), &servers);
+            hold.on_answer(&extension, node, &answer, now(at), &servers);
             let is_over = !hold.is_held() || hold.promises.round() != u64::from(old.confirmed);
             if is_over && replies.peek().is_some() {
                 return None;
@@ -383,10 +391,10 @@ fn a_rebuilt_hold_behaves_as_the_original_hold() {
             let Sent { number, sets } = ledger.sent[usize::from(round) - 1];
             let counter = random.u64(0..7);
             let answer = match random.u8(0..6) {
-                0 | 1 => ExtendReply::Gone { counter },
-                2 => ExtendReply::Superseded,
-                3 if sets => ExtendReply::Healed,
-                _ => ExtendReply::Extended,
+                0 | 1 => Vote::with_counter(LockStatus::Gone, counter),
+                2 => Vote::of(LockStatus::Superseded),
+                3 if sets => Vote::of(LockStatus::Healed),
+                _ => Vote::of(LockStatus::Extended),
             };
             let at = if random.bool() {
                 sent_at(ledger.round)
@@ -395,15 +403,14 @@ fn a_rebuilt_hold_behaves_as_the_original_hold() {
             };
             let extension = ledger.extension(round);
             assert_eq!(extension.promise.number, u64::from(number));
-            let vote = Vote::Extend(answer);
             let id = NodeId::new(u8::try_from(node).unwrap());
-            hold.on_answer(&extension, id, &vote, now(at), &servers);
+            hold.on_answer(&extension, id, &answer, now(at), &servers);
             let reply = Reply {
                 round,
                 node,
                 answer,
             };
-            let is_held = ledger.hear([reply].into_iter(), at);
+            let is_held = ledger.hear([reply.clone()].into_iter(), at);
             assert_eq!(is_held, Some(hold.is_held()), "{reply:?} behind {context}");
             if !hold.is_held() {
                 lost += 1;

@@ -30,7 +30,7 @@ use super::servers::{
 };
 use super::walk::World as _;
 use super::*;
-use crate::answer::{AcquireReply, ExtendReply};
+use crate::answer::LockStatus;
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 
 const NODES: usize = 3;

@@ -5,43 +5,39 @@
 //! or of fewer kinds of votes.
 
 use super::*;
-use crate::answer::AcquireReply::{self, Behind, Held, HeldByReaders};
-use crate::answer::RaiseReply::{self, Above};
+use crate::answer::LockStatus;
 use crate::error::RoundLoss;
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 use crate::logic::token::LIMIT;
 
 const PROPOSAL: u64 = 10;
 
-const ACCEPTED: Vote = Vote::Acquire(AcquireReply::Accepted);
-const UNUSABLE: Vote = Vote::Acquire(AcquireReply::BadCounter { which: None });
-const TAKEN: Vote = Vote::Raise(RaiseReply::Taken);
-const GONE: Vote = Vote::Raise(RaiseReply::Gone);
+const ACCEPTED: Vote = Vote::of(LockStatus::Accepted);
+const UNUSABLE: Vote = Vote::of(LockStatus::BadCounter);
+const TAKEN: Vote = Vote::of(LockStatus::Raised);
+const GONE: Vote = Vote::of(LockStatus::NotOurs);
 
 const fn behind(counter: u64) -> Vote {
-    Vote::Acquire(Behind { counter })
+    Vote::with_counter(LockStatus::Behind, counter)
 }
 
 const fn held(counter: u64) -> Vote {
-    Vote::Acquire(Held {
-        counter,
-        left: None,
-        queued: true,
-        holder: None,
-        which: None,
-    })
+    Vote::with_counter(LockStatus::Held, counter)
 }
 
 const fn above(counter: u64) -> Vote {
-    Vote::Raise(Above { counter })
+    Vote::with_counter(LockStatus::NotRaised, counter)
 }
 
 fn is_held(vote: &Vote) -> bool {
-    matches!(vote, Vote::Acquire(Held { .. } | HeldByReaders { .. }))
+    matches!(
+        vote.status(),
+        Some(LockStatus::Held | LockStatus::HeldByReaders)
+    )
 }
 
 fn is_behind(vote: &Vote) -> bool {
-    matches!(vote, Vote::Acquire(Behind { .. }))
+    vote.is(LockStatus::Behind)
 }
 
 /// Counters below, at and above the proposal, some of them different, so that a largest one taken from the wrong votes
@@ -53,12 +49,7 @@ const ACQUIRE_VOTES: [Vote; 9] = [
     behind(PROPOSAL),
     behind(13),
     held(3),
-    Vote::Acquire(HeldByReaders {
-        counter: PROPOSAL,
-        left: None,
-        queued: false,
-        which: None,
-    }),
+    Vote::with_counter(LockStatus::HeldByReaders, PROPOSAL),
     held(15),
     UNUSABLE,
     FAILED,
@@ -284,9 +275,7 @@ fn a2_a_round_that_is_won_had_a_majority_in_time_and_the_largest_number() {
 
 fn counter(vote: &Vote) -> u64 {
     match vote {
-        Vote::Acquire(
-            Behind { counter } | Held { counter, .. } | HeldByReaders { counter, .. },
-        ) => *counter,
+        Vote::Lock(reply) => reply.counter.unwrap_or(0),
         _ => 0,
     }
 }
@@ -356,10 +345,7 @@ fn raise_round() -> RaiseRound {
 fn raise_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {
     let taken = facts.count(|it| *it == TAKEN);
     let failed = facts.count(|it| *it == FAILED) + facts.quarantined();
-    let overtaken = facts
-        .votes
-        .iter()
-        .any(|it| matches!(it, Vote::Raise(Above { counter }) if TOKEN <= *counter));
+    let overtaken = facts.votes.iter().any(|it| TOKEN <= counter(it));
     let lost = |why| Step::Decided(AcquireEnd::Lost(why));
 
     if facts.late {

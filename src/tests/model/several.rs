@@ -290,7 +290,7 @@ impl<const A: usize> World<A> {
         for at in [sent_at(old.round), before(old.confirmed)] {
             let mut next = *state;
             let mut ledger = old;
-            match ledger.hear([reply].into_iter(), at) {
+            match ledger.hear([reply.clone()].into_iter(), at) {
                 Some(true) => Self::record(&mut next, me, ledger),
                 _ => Self::send(&mut next, me, Phase::Over, RELEASE),
             }

@@ -13,7 +13,7 @@ use super::servers::{
 };
 use super::walk::World as _;
 use super::*;
-use crate::answer::AcquireReply;
+use crate::answer::LockStatus;
 use crate::error::RoundLoss;
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 
@@ -21,17 +21,11 @@ const NODES: usize = 3;
 const SLOTS: usize = 2;
 
 fn granted(slot: u8, counter: Option<u64>) -> Vote {
-    Vote::Acquire(AcquireReply::Slot { slot, counter })
+    Vote::of_slot(slot, counter)
 }
 
 fn held() -> Vote {
-    Vote::Acquire(AcquireReply::Held {
-        counter: 0,
-        left: None,
-        queued: false,
-        holder: None,
-        which: None,
-    })
+    Vote::with_counter(LockStatus::Held, 0)
 }
 
 const PROPOSAL: u64 = 10;

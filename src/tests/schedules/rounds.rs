@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{hastily, join, ms, patiently, spawn};
-use crate::answer::{AcquireReply, Answer};
+use crate::answer::{Answer, LockStatus};
 use crate::engine::round::Pending;
 use crate::error::{NodeAnswer, RoundLoss};
 use crate::ids::NodeId;
@@ -27,11 +27,7 @@ fn deliver(
     let pending = Arc::clone(pending);
     let counted = Arc::clone(counted);
     spawn("deliverer", move || {
-        if pending.deliver(
-            NodeId::new(node),
-            Answer::Acquire(AcquireReply::Accepted),
-            true,
-        ) {
+        if pending.deliver(NodeId::new(node), Answer::of(LockStatus::Accepted), true) {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     })

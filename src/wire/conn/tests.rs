@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use super::*;
-use crate::answer::ReleaseReply;
 use crate::ids::OwnerToken;
 
 /// What a command of these tests is sent for: a number of its own, which is also the owner in it.
@@ -380,7 +379,7 @@ impl World {
                     ..
                 } => match tag.command.kind {
                     Kind::Acquire => assert_eq!(time, Some(2_000_000 + u64::from(tag.id))),
-                    _ => assert_eq!(answer, Answer::Release(ReleaseReply::Deleted)),
+                    _ => assert_eq!(answer, Answer::Released { was_ours: true }),
                 },
                 // As the session does.
                 ConnEvent::UnknownScript { tag, .. }

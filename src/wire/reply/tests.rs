@@ -15,31 +15,25 @@ fn replies_of_the_scripts_are_read() {
     let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
     assert_eq!(
         read(Kind::Acquire, &frame([0, 7, 1_500, 0, 9, 0], "web-3/4711")),
-        Answer::Acquire(AcquireReply::Held {
-            counter: 7,
+        Answer::Lock(LockReply {
             left: Some(Duration::from_millis(1500)),
-            queued: false,
             holder: Some("web-3/4711".into()),
-            which: None,
+            ..LockReply::new(LockStatus::Held, 7)
         })
     );
     assert_eq!(
         read(Kind::Acquire, &frame([0, 7, -1, 1, 9, 0], "")),
-        Answer::Acquire(AcquireReply::Held {
-            counter: 7,
-            left: None,
+        Answer::Lock(LockReply {
             queued: true,
-            holder: None,
-            which: None
+            ..LockReply::new(LockStatus::Held, 7)
         })
     );
     assert_eq!(
         read(Kind::Acquire, &frame([6, 7, 900, 1, 9, 0], "")),
-        Answer::Acquire(AcquireReply::HeldByReaders {
-            counter: 7,
+        Answer::Lock(LockReply {
             left: Some(Duration::from_millis(900)),
             queued: true,
-            which: None
+            ..LockReply::new(LockStatus::HeldByReaders, 7)
         })
     );
     assert_eq!(
@@ -51,30 +45,30 @@ fn replies_of_the_scripts_are_read() {
     );
     assert_eq!(
         read(Kind::Raise, &frame([2, 7, 0, 0, 9, 0], "")),
-        Answer::Raise(RaiseReply::Above { counter: 7 })
+        Answer::with_counter(LockStatus::NotRaised, 7)
     );
     assert_eq!(
         read(Kind::Release, ":1\r\n"),
-        Answer::Release(ReleaseReply::Deleted)
+        Answer::Released { was_ours: true }
     );
     assert_eq!(
         read(Kind::Acquire, ":1700000000000000\r\n"),
-        Answer::Acquire(AcquireReply::Accepted)
+        Answer::of(LockStatus::Accepted)
     );
     for kind in [Kind::Acquire, Kind::Raise, Kind::Extend] {
         assert_eq!(read(kind, ":-3\r\n"), Answer::Changed);
     }
     assert_eq!(
         read(Kind::Acquire, &frame([5, 7, 0, 0, 9, 0], "")),
-        Answer::Acquire(AcquireReply::Ahead { counter: 7 })
+        Answer::with_counter(LockStatus::Ahead, 7)
     );
     assert_eq!(
         read(Kind::Extend, ":1700000000000000\r\n"),
-        Answer::Extend(ExtendReply::Extended)
+        Answer::of(LockStatus::Extended)
     );
     assert_eq!(
         read(Kind::Extend, &frame([4, 7, 0, 0, 9, 0], "")),
-        Answer::Extend(ExtendReply::Healed)
+        Answer::of(LockStatus::Healed)
     );
     assert_eq!(read(Kind::Release, "-NOSCRIPT x\r\n"), Answer::NoScript);
 }
@@ -84,37 +78,37 @@ fn every_status_of_a_script_is_a_separate_answer() {
     let read = |kind, frame: String| Reply::read(kind, frame.as_bytes()).answer;
     let acquire = |status: i64| read(Kind::Acquire, frame([status, 7, 900, 0, 9, 0], ""));
     for (status, reply) in [
-        (2, AcquireReply::Behind { counter: 7 }),
-        (5, AcquireReply::Ahead { counter: 7 }),
-        (7, AcquireReply::Shared { counter: 7 }),
-        (-1, AcquireReply::WrongType { which: None }),
-        (-2, AcquireReply::BadCounter { which: None }),
+        (2, Answer::with_counter(LockStatus::Behind, 7)),
+        (5, Answer::with_counter(LockStatus::Ahead, 7)),
+        (7, Answer::with_counter(LockStatus::Shared, 7)),
+        (-1, Answer::of(LockStatus::WrongType)),
+        (-2, Answer::of(LockStatus::BadCounter)),
     ] {
-        assert_eq!(acquire(status), Answer::Acquire(reply));
+        assert_eq!(acquire(status), reply);
     }
     let raise = |status: i64| read(Kind::Raise, frame([status, 7, 0, 0, 9, 0], ""));
     for (status, reply) in [
-        (1, RaiseReply::Taken),
-        (2, RaiseReply::Above { counter: 7 }),
-        (0, RaiseReply::Gone),
-        (3, RaiseReply::Gone),
-        (-1, RaiseReply::Unusable),
-        (-2, RaiseReply::Unusable),
+        (1, Answer::of(LockStatus::Raised)),
+        (2, Answer::with_counter(LockStatus::NotRaised, 7)),
+        (0, Answer::of(LockStatus::NotOurs)),
+        (3, Answer::of(LockStatus::NotOurs)),
+        (-1, Answer::of(LockStatus::BadCounter)),
+        (-2, Answer::of(LockStatus::BadCounter)),
     ] {
-        assert_eq!(raise(status), Answer::Raise(reply));
+        assert_eq!(raise(status), reply);
     }
     let extend = |status: i64| read(Kind::Extend, frame([status, 7, 0, 0, 9, 0], ""));
     for (status, reply) in [
-        (1, ExtendReply::Extended),
-        (2, ExtendReply::Superseded),
-        (3, ExtendReply::Taken),
-        (4, ExtendReply::Healed),
-        (6, ExtendReply::Lifted { counter: 7 }),
-        (0, ExtendReply::Gone { counter: 7 }),
-        (-1, ExtendReply::Unusable),
-        (-2, ExtendReply::Unusable),
+        (1, Answer::of(LockStatus::Extended)),
+        (2, Answer::of(LockStatus::Superseded)),
+        (3, Answer::of(LockStatus::NotOurs)),
+        (4, Answer::of(LockStatus::Healed)),
+        (6, Answer::with_counter(LockStatus::Lifted, 7)),
+        (0, Answer::with_counter(LockStatus::Gone, 7)),
+        (-1, Answer::of(LockStatus::BadCounter)),
+        (-2, Answer::of(LockStatus::BadCounter)),
     ] {
-        assert_eq!(extend(status), Answer::Extend(reply));
+        assert_eq!(extend(status), reply);
     }
     let sync_record = |status: i64| {
         read(
@@ -149,7 +143,7 @@ fn every_status_of_a_script_is_a_separate_answer() {
     }
     assert_eq!(
         read(Kind::Release, ":0\r\n".to_owned()),
-        Answer::Release(ReleaseReply::NotOurs)
+        Answer::Released { was_ours: false }
     );
 }
 
@@ -174,30 +168,58 @@ fn an_answer_about_several_names_shows_the_refused_one() {
         |numbers: [i64; 6], text| Reply::read(Kind::Acquire, frame(numbers, text).as_bytes());
     let which = Some(1);
     let reply = |reply| Reply {
-        answer: Answer::Acquire(reply),
+        answer: Answer::Lock(reply),
         time: Some(9),
     };
-    for (status, expected) in [
-        (-1, AcquireReply::WrongType { which }),
-        (-2, AcquireReply::BadCounter { which }),
-    ] {
-        assert_eq!(read([status, 0, 0, 0, 9, 2], ""), reply(expected));
+    for (number, status) in [(-1, LockStatus::WrongType), (-2, LockStatus::BadCounter)] {
+        let expected = LockReply {
+            which,
+            ..LockReply::new(status, 0)
+        };
+        assert_eq!(read([number, 0, 0, 0, 9, 2], ""), reply(expected));
     }
-    let held = AcquireReply::Held {
-        counter: 7,
-        left: None,
-        queued: false,
+    let held = LockReply {
         holder: Some("x".into()),
         which,
+        ..LockReply::new(LockStatus::Held, 7)
     };
     assert_eq!(read([0, 7, -1, 0, 9, 2], "x"), reply(held));
-    let by_readers = AcquireReply::HeldByReaders {
-        counter: 7,
+    let by_readers = LockReply {
         left: Some(Duration::from_millis(900)),
         queued: true,
         which,
+        ..LockReply::new(LockStatus::HeldByReaders, 7)
     };
     assert_eq!(read([6, 7, 900, 1, 9, 2], ""), reply(by_readers));
+}
+
+/// The scripts send zeros where a status has no such field.
+#[test]
+fn an_answer_has_no_field_beside_those_of_its_status() {
+    for kind in [Kind::Acquire, Kind::Raise, Kind::Extend] {
+        let mut read = 0;
+        for status in -2..=7 {
+            let numbers = [status, 7, 900, 1, 9, 0];
+            let answer = Reply::read(kind, frame(numbers, "").as_bytes()).answer;
+            let Answer::Lock(reply) = answer else {
+                assert!(matches!(answer, Answer::Failed(_)), "{answer:?}");
+                continue;
+            };
+            read += 1;
+            if kind == Kind::Acquire && matches!(status, 0 | 6) {
+                assert!(reply.queued && reply.left == Some(Duration::from_millis(900)));
+            } else {
+                let counter = reply.counter.unwrap_or(0);
+                assert_eq!(reply, LockReply::new(reply.status, counter), "{kind:?}");
+            }
+        }
+        let known = match kind {
+            Kind::Acquire => 7,
+            Kind::Raise => 6,
+            _ => 8,
+        };
+        assert_eq!(read, known, "{kind:?}");
+    }
 }
 
 /// Whoever takes a part of an answer for another counts each that follows for another command.
@@ -218,6 +240,11 @@ fn h18_an_answer_about_a_lock_has_one_form_exactly() {
         frame([1, 7, 0, 0, 9, 0], ""),
         frame([2, 7, 0, 0, 9, 0], "x"),
         frame([8, 7, 0, 0, 9, 0], ""),
+        // With a lock or a slot where no answer has one.
+        frame([5, 7, 0, 0, 9, 2], ""),
+        frame([7, 7, 0, 0, 9, 2], ""),
+        frame([0, 7, -1, 0, 9, -1], ""),
+        frame([2, 7, 0, 0, 9, 257], ""),
         "*2\r\n:2\r\n:7\r\n".to_owned(),
         ":1\r\n".to_owned(),
         ":1000000\r\n".to_owned(),
@@ -237,7 +264,7 @@ fn h18_an_answer_about_a_lock_has_one_form_exactly() {
 fn an_answer_about_slots_says_which_was_granted() {
     let read = |frame: &str| Reply::read(Kind::Acquire, frame.as_bytes());
     for (status, counter) in [(1, None), (2, Some(7))] {
-        let answer = Answer::Acquire(AcquireReply::Slot { slot: 2, counter });
+        let answer = Answer::of_slot(2, counter);
         assert_eq!(
             read(&frame([status, 7, 0, 0, 9, 3], "")),
             Reply {
@@ -247,10 +274,7 @@ fn an_answer_about_slots_says_which_was_granted() {
         );
     }
     let whole = frame([1, 0, 0, 0, 9, 256], "");
-    assert!(matches!(
-        read(&whole).answer,
-        Answer::Acquire(AcquireReply::Slot { slot: 255, .. })
-    ));
+    assert_eq!(read(&whole).answer, Answer::of_slot(255, None));
     for nonsense in [
         // With a text.
         frame([1, 0, 0, 0, 9, 3], "3"),
@@ -277,7 +301,7 @@ fn a_reply_is_read_by_the_kind_of_its_command() {
     let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
     assert_eq!(
         read(Kind::Release, wrong_type),
-        Answer::Release(ReleaseReply::NotOurs),
+        Answer::Released { was_ours: false },
         "somebody else's"
     );
     assert_eq!(
@@ -802,17 +826,14 @@ const ALL: [Kind; 9] = [
 
 /// Whether the answer gives something to the caller, who acts on it.
 fn is_grant(answer: &Answer) -> bool {
-    matches!(
-        answer,
-        Answer::Acquire(AcquireReply::Accepted)
-            | Answer::Acquire(AcquireReply::Slot { .. })
-            | Answer::Raise(RaiseReply::Taken)
-            | Answer::Extend(
-                ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed
-            )
-            | Answer::Release(ReleaseReply::Deleted)
-            | Answer::Noted(true)
-    )
+    answer.is_accepted()
+        || answer.slot().is_some()
+        || answer.is(LockStatus::Raised)
+        || answer.is_extended()
+        || matches!(
+            answer,
+            Answer::Released { was_ours: true } | Answer::Noted(true)
+        )
 }
 
 /// Whether the scripts say "done" in this form: the number 1 or a time, or numbers of which 1 or "some were set" is the first, or "granted
@@ -914,19 +935,15 @@ proptest! {
         for kind in ALL {
             let answer = Reply::read(kind, frame.as_bytes()).answer;
             prop_assert!(!is_grant(&answer) || says_done(frame.as_bytes()), "{:?} {:?}", kind, frame);
-            match answer {
-                // A negative time is "no end", and never "free now".
-                Answer::Acquire(
-                    AcquireReply::Held { left: Some(left), .. } | AcquireReply::HeldByReaders { left: Some(left), .. },
-                ) => {
-                    let millis = i64::try_from(left.as_millis()).unwrap();
-                    prop_assert!(frame.contains(&millis.to_string()) || frame.contains("+1") || frame.contains("01"));
-                }
-                Answer::Acquire(AcquireReply::Behind { counter }) | Answer::Raise(RaiseReply::Above { counter }) => {
-                    prop_assert!(i64::try_from(counter).is_ok());
-                }
-                _ => {}
+            let Answer::Lock(reply) = answer else {
+                continue;
+            };
+            // A negative time is "no end", and never "free now".
+            if let Some(left) = reply.left {
+                let millis = i64::try_from(left.as_millis()).unwrap();
+                prop_assert!(frame.contains(&millis.to_string()) || frame.contains("+1") || frame.contains("01"));
             }
+            prop_assert!(reply.counter.is_none_or(|it| i64::try_from(it).is_ok()));
         }
     }
 

@@ -266,19 +266,15 @@ impl<const A: usize> World<A> {
                 return None;
             };
             let round = line.round;
-            replies.push(Reply {
+            let reply = |node| Reply {
                 round,
                 node,
-                answer,
-            });
+                answer: answer.clone(),
+            };
+            replies.push(reply(node));
             // Enough for a majority.
             if self.flaw == Flaw::MinorityExtends && matches!(said, Said::Extended | Said::Healed) {
-                let promised = |node| Reply {
-                    round,
-                    node,
-                    answer,
-                };
-                replies.extend((0..NODES).filter(|it| *it != node).take(1).map(promised));
+                replies.extend((0..NODES).filter(|it| *it != node).take(1).map(reply));
             }
         }
         let is_late = attempt.late && self.flaw != Flaw::LateExtensionRevives;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::clients::{View, node};
 use super::holders::Holding;
 use super::network::{Command, Push, Round, Tag};
+use super::planted::is_of_acquire;
 use super::servers::Stamp;
 use super::*;
 use crate::call::Call;
@@ -375,7 +376,7 @@ impl World {
             return;
         }
         let now = self.clocks();
-        let is_acquire = matches!(answer, Answer::Acquire(_));
+        let is_acquire = is_of_acquire(&answer);
         let is_early = is_acquire && tag.sent < stamp.counts_from && answer.is_granted();
         let (round, answer) = self.plant_in_answer(c, s, round, answer);
         let attempt = self.attempt(c);

@@ -294,7 +294,7 @@ impl World {
 
     /// The vote in an answer.
     fn judge(&self, c: usize, s: usize, sent: u64, answer: Answer) -> Answer {
-        let is_set = answer == Answer::Extend(ExtendReply::Healed);
+        let is_set = answer == Answer::of(LockStatus::Healed);
         let kind = match &answer {
             Answer::Changed => return FAILED,
             it if it.is_extended() && self.flaw == Flaw::ExtendsInQuarantine => return answer,

@@ -353,7 +353,7 @@ impl World {
         let Some(extension) = self.answered(c, s, |it| it.promise.round == round).pop() else {
             return;
         };
-        let is_set = answer == Answer::Extend(ExtendReply::Healed);
+        let is_set = answer == Answer::of(LockStatus::Healed);
         if is_set && tag.sent < stamp.counts_from {
             self.violate(Violation::CountedInQuarantine);
         }

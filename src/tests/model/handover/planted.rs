@@ -7,13 +7,16 @@ use crate::inspection::SecretValue;
 use crate::logic::ballot::Votes;
 use crate::wire::HandedOver;
 
+/// Whether it answers an acquire; a call gets answers to raises, too.
+pub(super) fn is_of_acquire(answer: &Answer) -> bool {
+    use LockStatus::{NotOurs, NotRaised, Raised};
+    !matches!(answer.status(), None | Some(Raised | NotRaised | NotOurs))
+}
+
 fn held(counter: u64) -> Answer {
-    Answer::Acquire(AcquireReply::Held {
-        counter,
-        left: None,
+    Answer::Lock(LockReply {
         queued: true,
-        holder: None,
-        which: None,
+        ..LockReply::new(LockStatus::Held, counter)
     })
 }
 
@@ -30,22 +33,25 @@ impl World {
         let attempt = self.attempt(c);
         let reads = attempt.wants == Wants::Reads;
         let asked = &mut attempt.asked;
-        match (&mut answer, flaw) {
-            (Answer::Acquire(_), Flaw::AnswersToEarlierAsks) => return (asked.round, answer),
-            (
-                Answer::Acquire(
-                    AcquireReply::Held { counter, .. }
-                    | AcquireReply::HeldByReaders { counter, .. },
-                ),
-                Flaw::PushNotCompared | Flaw::ReadersNotCompared,
-            ) if reads || flaw == Flaw::PushNotCompared => *counter = 0,
-            (Answer::Acquire(AcquireReply::Accepted), _) if round == asked.round => {
-                if let Some(mixed) = &mut asked.mixed {
-                    mixed.insert(node(s));
-                    answer = held(0);
-                }
-            }
-            _ => {}
+        if flaw == Flaw::AnswersToEarlierAsks && is_of_acquire(&answer) {
+            return (asked.round, answer);
+        }
+        let is_not_compared = match flaw {
+            Flaw::PushNotCompared => true,
+            Flaw::ReadersNotCompared => reads,
+            _ => false,
+        };
+        if let Answer::Lock(reply) = &mut answer
+            && matches!(reply.status, LockStatus::Held | LockStatus::HeldByReaders)
+            && is_not_compared
+        {
+            reply.counter = Some(0);
+        } else if answer.is_accepted()
+            && round == asked.round
+            && let Some(mixed) = &mut asked.mixed
+        {
+            mixed.insert(node(s));
+            answer = held(0);
         }
         (round, answer)
     }

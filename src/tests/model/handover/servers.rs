@@ -139,15 +139,15 @@ impl World {
     pub(super) fn acquire(&mut self, s: usize, me: Member<u64>, acquire: Acquire<u64>) -> Answer {
         let stands = self.servers[s].stored.has(0, me.owner);
         let (reply, writer) = self.run(s, |stored, turn| stored.acquire(turn, acquire));
-        if matches!(reply, AcquireReply::Shared { .. }) && !stands {
+        if reply.is(LockStatus::Shared) && !stands {
             self.check_order(me, writer);
         }
-        Answer::Acquire(reply)
+        reply
     }
 
     pub(super) fn raise(&mut self, s: usize, caller: Caller<u64>, token: u64) -> Answer {
         let mistake = self.mistake();
-        Answer::Raise(self.servers[s].stored.raise(mistake, caller, token))
+        self.servers[s].stored.raise(mistake, caller, token)
     }
 
     /// Extends what is there, and sets what is missing.
@@ -165,7 +165,7 @@ impl World {
             sets,
         };
         let mistake = self.mistake();
-        Answer::Extend(self.servers[s].stored.extend(mistake, caller, extend))
+        self.servers[s].stored.extend(mistake, caller, extend)
     }
 
     pub(super) fn release(&mut self, s: usize, release: Release<u64>) {

@@ -85,7 +85,7 @@ impl<const A: usize> World<A> {
         for (id, node) in nodes() {
             let is_handed = self.flaw == Flaw::CountsWhatItIsHanded && node.has(me);
             if (node.promised[me] != 0 || is_handed) && !is_new(node) {
-                let granted = Vote::Acquire(AcquireReply::Accepted);
+                let granted = Vote::of(LockStatus::Accepted);
                 hold.on_grant(id, &granted, true, false, now.moment);
             }
         }
@@ -97,7 +97,7 @@ impl<const A: usize> World<A> {
             if let Some(extension) = sent.get((confirmed as usize).wrapping_sub(1))
                 && let Some((id, _)) = nodes().find(|it| confirmed < it.1.promised[me].into())
             {
-                let lifted = Vote::Extend(ExtendReply::Lifted { counter: number });
+                let lifted = Vote::with_counter(LockStatus::Lifted, number);
                 let _ = hold.on_answer(extension, id, &lifted, now, &AllNodes);
             }
             let mut extension = extend(&mut hold, now).unwrap();
@@ -105,7 +105,7 @@ impl<const A: usize> World<A> {
             extension.promise.number = number;
             for (id, node) in nodes().filter(|it| round < it.1.promised[me].into()) {
                 if !is_new(node) {
-                    let extended = Vote::Extend(ExtendReply::Extended);
+                    let extended = Vote::of(LockStatus::Extended);
                     let _ = hold.on_answer(&extension, id, &extended, now, &AllNodes);
                 }
             }

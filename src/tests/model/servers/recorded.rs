@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::real::{BEGIN, Real, draw, millis, number, of_model};
 use super::*;
-use crate::answer::{AcquireReply, Answer, ExtendReply, RaiseReply};
+use crate::answer::{Answer, LockStatus};
 use crate::ids::{ClientId, OwnerToken};
 use crate::wire::{Entering, KeyTtls, LockCommands, Offer, QueueEntry, QueuePolicy, QueueUpdate};
 
@@ -399,7 +399,7 @@ impl<F: Form> Beside<F> {
         let compares = !matches!(command, Command::Release | Command::Keep | Command::Yield);
         let expected = match command {
             _ if compares && !self.synced[me] => Some(Answer::Changed),
-            Command::Acquire => Some(Answer::Acquire(self.server.acquire(
+            Command::Acquire => Some(self.server.acquire(
                 turn,
                 Acquire {
                     owner: caller.owner,
@@ -409,12 +409,8 @@ impl<F: Form> Beside<F> {
                     member: self.member(me),
                     enters,
                 },
-            ))),
-            Command::Raise => Some(Answer::Raise(self.server.raise(
-                self.mistake,
-                caller,
-                number,
-            ))),
+            )),
+            Command::Raise => Some(self.server.raise(self.mistake, caller, number)),
             Command::Extend { sets } => {
                 let until = (self.time + LONGER).into();
                 let extend = Extend {
@@ -422,11 +418,7 @@ impl<F: Form> Beside<F> {
                     until,
                     sets,
                 };
-                Some(Answer::Extend(self.server.extend(
-                    self.mistake,
-                    caller,
-                    extend,
-                )))
+                Some(self.server.extend(self.mistake, caller, extend))
             }
             Command::Release | Command::Keep | Command::Yield => {
                 let keeps = command == Command::Keep;
@@ -569,49 +561,20 @@ fn real_life(life: u8) -> u64 {
 }
 
 /// With the model's counters, and without what no model looks at.
-fn as_in_model(answer: Answer, is_permit: bool) -> Answer {
-    let small = |counter: u64| u64::from(of_model(counter));
-    let answer = match answer {
-        Answer::Acquire(mut reply) => {
-            match &mut reply {
-                AcquireReply::Behind { counter }
-                | AcquireReply::Ahead { counter }
-                | AcquireReply::Shared { counter }
-                | AcquireReply::Held { counter, .. }
-                | AcquireReply::HeldByReaders { counter, .. } => *counter = small(*counter),
-                AcquireReply::Slot { counter, .. } => *counter = counter.map(small),
-                _ => {}
-            }
-            Answer::Acquire(reply)
-        }
-        Answer::Raise(RaiseReply::Above { counter }) => Answer::Raise(RaiseReply::Above {
-            counter: small(counter),
-        }),
-        Answer::Extend(ExtendReply::Lifted { counter }) => Answer::Extend(ExtendReply::Lifted {
-            counter: small(counter),
-        }),
-        Answer::Extend(ExtendReply::Gone { counter }) => Answer::Extend(ExtendReply::Gone {
-            counter: small(counter),
-        }),
-        answer => answer,
-    };
+fn as_in_model(mut answer: Answer, is_permit: bool) -> Answer {
+    if let Answer::Lock(reply) = &mut answer {
+        reply.counter = reply.counter.map(|it| of_model(it).into());
+    }
     as_stored(answer, is_permit)
 }
 
 fn as_stored(mut answer: Answer, is_permit: bool) -> Answer {
-    if let Answer::Acquire(AcquireReply::Held { counter, .. }) = &mut answer
-        && is_permit
-    {
-        *counter = 0;
-    }
-    if let Answer::Acquire(
-        AcquireReply::Held { left, .. } | AcquireReply::HeldByReaders { left, .. },
-    ) = &mut answer
-    {
-        *left = None;
-    }
-    if let Answer::Acquire(AcquireReply::Held { holder, .. }) = &mut answer {
-        *holder = None;
+    if let Answer::Lock(reply) = &mut answer {
+        reply.left = None;
+        reply.holder = None;
+        if is_permit && reply.status == LockStatus::Held {
+            reply.counter = Some(0);
+        }
     }
     answer
 }

@@ -1,7 +1,7 @@
 //! An answer as states have it: a few bytes.
 
 use super::*;
-use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
+use crate::answer::{LockReply, LockStatus};
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(in super::super) enum Said {
@@ -32,98 +32,65 @@ pub(in super::super) enum Said {
 impl Said {
     /// What the library reads.
     pub(in super::super) fn vote(self) -> Vote {
+        let with = |status, counter: u8| Vote::with_counter(status, counter.into());
         match self {
             Said::Nothing | Said::Silent => FAILED,
-            Said::Accepted => Vote::Acquire(AcquireReply::Accepted),
-            Said::Behind(counter) => Vote::Acquire(AcquireReply::Behind {
-                counter: counter.into(),
-            }),
-            Said::Ahead(counter) => Vote::Acquire(AcquireReply::Ahead {
-                counter: counter.into(),
-            }),
-            Said::Shared(counter) => Vote::Acquire(AcquireReply::Shared {
-                counter: counter.into(),
-            }),
-            Said::Slot(slot, counter) => Vote::Acquire(AcquireReply::Slot {
-                slot,
-                counter: counter.map(u64::from),
-            }),
-            Said::Held(counter) => Vote::Acquire(AcquireReply::Held {
-                counter: counter.into(),
-                left: None,
-                queued: false,
-                holder: None,
-                which: None,
-            }),
-            Said::Taken => Vote::Raise(RaiseReply::Taken),
-            Said::Above(counter) => Vote::Raise(RaiseReply::Above {
-                counter: counter.into(),
-            }),
-            Said::Extended
-            | Said::Lifted(_)
-            | Said::Healed
-            | Said::SetAgain
-            | Said::Superseded
-            | Said::Gone(_) => Vote::Extend(self.to_extension().unwrap()),
+            Said::Accepted => Vote::of(LockStatus::Accepted),
+            Said::Behind(counter) => with(LockStatus::Behind, counter),
+            Said::Ahead(counter) => with(LockStatus::Ahead, counter),
+            Said::Shared(counter) => with(LockStatus::Shared, counter),
+            Said::Slot(slot, counter) => Vote::of_slot(slot, counter.map(u64::from)),
+            Said::Held(counter) => with(LockStatus::Held, counter),
+            Said::Taken => Vote::of(LockStatus::Raised),
+            Said::Above(counter) => with(LockStatus::NotRaised, counter),
+            Said::Extended => Vote::of(LockStatus::Extended),
+            Said::Lifted(counter) => with(LockStatus::Lifted, counter),
+            Said::Healed | Said::SetAgain => Vote::of(LockStatus::Healed),
+            Said::Superseded => Vote::of(LockStatus::Superseded),
+            Said::Gone(counter) => with(LockStatus::Gone, counter),
         }
     }
 
     /// The answer to an extension; `None` for any other.
-    pub(in super::super) fn to_extension(self) -> Option<ExtendReply> {
-        Some(match self {
-            Said::Extended => ExtendReply::Extended,
-            Said::Lifted(counter) => ExtendReply::Lifted {
-                counter: counter.into(),
-            },
-            Said::Healed | Said::SetAgain => ExtendReply::Healed,
-            Said::Superseded => ExtendReply::Superseded,
-            Said::Gone(counter) => ExtendReply::Gone {
-                counter: counter.into(),
-            },
-            _ => return None,
-        })
+    pub(in super::super) fn to_extension(self) -> Option<Vote> {
+        let vote = self.vote();
+        let is_extension =
+            vote.is_extended() || vote.is(LockStatus::Superseded) || vote.is(LockStatus::Gone);
+        is_extension.then_some(vote)
     }
 }
 
-fn small(number: u64) -> u8 {
-    u8::try_from(number).unwrap()
-}
-
-impl From<AcquireReply> for Said {
-    fn from(reply: AcquireReply) -> Said {
-        match reply {
-            AcquireReply::Accepted => Said::Accepted,
-            AcquireReply::Behind { counter } => Said::Behind(small(counter)),
-            AcquireReply::Ahead { counter } => Said::Ahead(small(counter)),
-            AcquireReply::Shared { counter } => Said::Shared(small(counter)),
-            AcquireReply::Slot { slot, counter, .. } => Said::Slot(slot, counter.map(small)),
-            AcquireReply::Held { counter, .. } | AcquireReply::HeldByReaders { counter, .. } => {
-                Said::Held(small(counter))
+impl From<Vote> for Said {
+    fn from(vote: Vote) -> Said {
+        let Vote::Lock(LockReply {
+            status,
+            counter,
+            which,
+            ..
+        }) = vote
+        else {
+            panic!("{vote:?} of a simulated server")
+        };
+        let counter = counter.map(|it| u8::try_from(it).unwrap());
+        let shown = || counter.unwrap();
+        match (status, which) {
+            (LockStatus::Accepted | LockStatus::Behind, Some(slot)) => Said::Slot(slot, counter),
+            (LockStatus::Accepted, None) => Said::Accepted,
+            (LockStatus::Behind, None) => Said::Behind(shown()),
+            (LockStatus::Ahead, _) => Said::Ahead(shown()),
+            (LockStatus::Shared, _) => Said::Shared(shown()),
+            (LockStatus::Held | LockStatus::HeldByReaders, _) => Said::Held(shown()),
+            (LockStatus::Raised, _) => Said::Taken,
+            (LockStatus::NotRaised, _) => Said::Above(shown()),
+            (LockStatus::Extended, _) => Said::Extended,
+            (LockStatus::Lifted, _) => Said::Lifted(shown()),
+            (LockStatus::Healed, _) => Said::Healed,
+            (LockStatus::Superseded, _) => Said::Superseded,
+            (LockStatus::Gone, _) => Said::Gone(shown()),
+            (LockStatus::NotOurs, _) => Said::Gone(0),
+            (LockStatus::WrongType | LockStatus::BadCounter, _) => {
+                panic!("{status:?} of a simulated server")
             }
-            other => panic!("{other:?} of a simulated server"),
-        }
-    }
-}
-
-impl From<RaiseReply> for Said {
-    fn from(reply: RaiseReply) -> Said {
-        match reply {
-            RaiseReply::Taken => Said::Taken,
-            RaiseReply::Above { counter } => Said::Above(small(counter)),
-            _ => Said::Gone(0),
-        }
-    }
-}
-
-impl From<ExtendReply> for Said {
-    fn from(reply: ExtendReply) -> Said {
-        match reply {
-            ExtendReply::Extended => Said::Extended,
-            ExtendReply::Lifted { counter } => Said::Lifted(small(counter)),
-            ExtendReply::Healed => Said::Healed,
-            ExtendReply::Superseded => Said::Superseded,
-            ExtendReply::Gone { counter } => Said::Gone(small(counter)),
-            _ => Said::Gone(0),
         }
     }
 }

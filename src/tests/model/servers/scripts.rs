@@ -1,7 +1,7 @@
 //! What a server does with a command.
 
 use super::*;
-use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
+use crate::answer::{LockReply, LockStatus};
 
 impl<N: Number> Turn<'_, N> {
     fn is_too_far(&self, proposal: N) -> bool {
@@ -47,33 +47,23 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         !self.is_free(lock) && self.owner(lock) != Some(owner)
     }
 
-    fn held(&self, lock: usize, counter: N, which: Option<usize>, queued: bool) -> AcquireReply {
-        let counter = counter.into();
-        let left = None;
-        let which = which.map(|it| u8::try_from(it).unwrap());
-        if matches!(self.locks[lock].key, Key::Shared) {
-            AcquireReply::HeldByReaders {
-                counter,
-                left,
-                queued,
-                which,
-            }
-        } else {
-            AcquireReply::Held {
-                counter,
-                left,
-                queued,
-                holder: None,
-                which,
-            }
-        }
+    fn held(&self, lock: usize, counter: N, which: Option<usize>, queued: bool) -> Vote {
+        let status = match self.locks[lock].key {
+            Key::Shared => LockStatus::HeldByReaders,
+            _ => LockStatus::Held,
+        };
+        Vote::Lock(LockReply {
+            which: which.map(|it| u8::try_from(it).unwrap()),
+            queued,
+            ..LockReply::new(status, counter.into())
+        })
     }
 
     pub(in super::super) fn acquire(
         &mut self,
         turn: &mut Turn<'_, N>,
         acquire: Acquire<N>,
-    ) -> AcquireReply {
+    ) -> Vote {
         match acquire.wants {
             Wants::Names(names) => self.acquire_names(turn, acquire, names),
             Wants::Reads => self.acquire_shared(turn, acquire),
@@ -81,12 +71,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         }
     }
 
-    fn acquire_names(
-        &mut self,
-        turn: &mut Turn<'_, N>,
-        acquire: Acquire<N>,
-        names: Locks,
-    ) -> AcquireReply {
+    fn acquire_names(&mut self, turn: &mut Turn<'_, N>, acquire: Acquire<N>, names: Locks) -> Vote {
         let Acquire {
             owner,
             proposal,
@@ -97,8 +82,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         let entering = member.filter(|_| enters);
         let counter = self.counter(names, turn.mistake);
         if turn.is_too_far(proposal) && counter.into() + 1 < proposal.into() {
-            let counter = counter.into();
-            return AcquireReply::Ahead { counter };
+            return Vote::with_counter(LockStatus::Ahead, counter.into());
         }
         let mut which = names.iter().position(|it| self.is_others(*it, owner));
         if let Some(me) = &member {
@@ -112,10 +96,8 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         }
         let Some(which) = which else {
             return match self.grant(acquire, names, turn.mistake) {
-                None => AcquireReply::Accepted,
-                Some(counter) => AcquireReply::Behind {
-                    counter: counter.into(),
-                },
+                None => Vote::of(LockStatus::Accepted),
+                Some(counter) => Vote::with_counter(LockStatus::Behind, counter.into()),
             };
         };
         for (place, lock) in names.iter().copied().enumerate() {
@@ -167,7 +149,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         Some(floor).filter(|_| !accepts)
     }
 
-    fn acquire_shared(&mut self, turn: &mut Turn<'_, N>, acquire: Acquire<N>) -> AcquireReply {
+    fn acquire_shared(&mut self, turn: &mut Turn<'_, N>, acquire: Acquire<N>) -> Vote {
         let Acquire {
             owner,
             proposal,
@@ -203,7 +185,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         }
         let is_lost = self.is_lost(counter, mistake);
         if is_lost && is_far {
-            return AcquireReply::Ahead { counter: 0 };
+            return Vote::with_counter(LockStatus::Ahead, 0);
         }
         if !stands || mistake != Mistake::OwnKeyKeepsLife {
             self.let_reader_in(0, owner, until, mistake);
@@ -215,17 +197,10 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         if member.is_some() {
             self.hand_over(turn, 0, offer, None);
         }
-        AcquireReply::Shared {
-            counter: self.locks[0].counter.into(),
-        }
+        Vote::with_counter(LockStatus::Shared, self.locks[0].counter.into())
     }
 
-    fn acquire_slot(
-        &mut self,
-        turn: &mut Turn<'_, N>,
-        acquire: Acquire<N>,
-        first: usize,
-    ) -> AcquireReply {
+    fn acquire_slot(&mut self, turn: &mut Turn<'_, N>, acquire: Acquire<N>, first: usize) -> Vote {
         let Acquire {
             owner,
             proposal,
@@ -240,8 +215,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         let counter = wanted.map_or(N::default(), |it| self.locks[it].counter);
         let is_far = turn.is_too_far(proposal) && counter.into() + 1 < proposal.into();
         if is_far && wanted.is_some() {
-            let counter = counter.into();
-            return AcquireReply::Ahead { counter };
+            return Vote::with_counter(LockStatus::Ahead, counter.into());
         }
         if member.is_some() {
             self.leave(owner);
@@ -262,10 +236,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             return self.held(0, counter, None, entering.is_some());
         };
         let counter = self.grant(acquire, ALONE[slot], turn.mistake);
-        AcquireReply::Slot {
-            slot: u8::try_from(slot).unwrap(),
-            counter: counter.map(N::into),
-        }
+        Vote::of_slot(u8::try_from(slot).unwrap(), counter.map(N::into))
     }
 
     pub(in super::super) fn raise(
@@ -273,7 +244,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         mistake: Mistake,
         caller: Caller<N>,
         token: N,
-    ) -> RaiseReply {
+    ) -> Vote {
         let Caller { owner, locks, rule } = caller;
         let counter = self.counter(locks, mistake);
         let is_mine = |it: &usize| self.has(*it, owner);
@@ -294,13 +265,12 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             };
         let takes_equal = reads || mistake == Mistake::TakesEqual;
         if !has_keys || !has_counters {
-            RaiseReply::Gone
+            Vote::of(LockStatus::NotOurs)
         } else if counter < token || token == counter && takes_equal {
             locks.iter().for_each(|it| self.locks[*it].counter = token);
-            RaiseReply::Taken
+            Vote::of(LockStatus::Raised)
         } else {
-            let counter = counter.into();
-            RaiseReply::Above { counter }
+            Vote::with_counter(LockStatus::NotRaised, counter.into())
         }
     }
 
@@ -310,19 +280,14 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         mistake: Mistake,
         caller: Caller<N>,
         extend: Extend<N>,
-    ) -> ExtendReply {
+    ) -> Vote {
         match caller.rule {
             Rule::Exclusive => self.extend_exclusive(mistake, caller, extend),
             Rule::Shared => self.extend_shared(mistake, caller, extend),
         }
     }
 
-    fn extend_exclusive(
-        &mut self,
-        mistake: Mistake,
-        caller: Caller<N>,
-        extend: Extend<N>,
-    ) -> ExtendReply {
+    fn extend_exclusive(&mut self, mistake: Mistake, caller: Caller<N>, extend: Extend<N>) -> Vote {
         let Caller { owner, locks, .. } = caller;
         let Extend {
             number,
@@ -347,28 +312,25 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
             .iter()
             .any(|it| matches!(self.locks[*it].key, Key::Shared));
         match mistake {
-            Mistake::ReadersPromiseForWriters if is_shared => return ExtendReply::Extended,
+            Mistake::ReadersPromiseForWriters if is_shared => {
+                return Vote::of(LockStatus::Extended);
+            }
             Mistake::CountsWithOneMissing => {}
-            _ if is_taken => return ExtendReply::Taken,
-            _ if is_gone && !sets => return ExtendReply::Gone { counter },
+            _ if is_taken => return Vote::of(LockStatus::NotOurs),
+            _ if is_gone && !sets => return Vote::with_counter(LockStatus::Gone, counter),
             _ => {}
         }
         if number < seen && !sets && !extends_any {
-            return ExtendReply::Superseded;
+            return Vote::of(LockStatus::Superseded);
         }
         self.lift(locks, number);
         match sets {
-            true => ExtendReply::Healed,
-            false => ExtendReply::Extended,
+            true => Vote::of(LockStatus::Healed),
+            false => Vote::of(LockStatus::Extended),
         }
     }
 
-    fn extend_shared(
-        &mut self,
-        mistake: Mistake,
-        caller: Caller<N>,
-        extend: Extend<N>,
-    ) -> ExtendReply {
+    fn extend_shared(&mut self, mistake: Mistake, caller: Caller<N>, extend: Extend<N>) -> Vote {
         let Caller { owner, locks, .. } = caller;
         let Extend {
             number,
@@ -378,22 +340,22 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         let seen = self.locks[0].counter;
         let counter = seen.into();
         if self.owner(0).is_some() {
-            return ExtendReply::Taken;
+            return Vote::of(LockStatus::NotOurs);
         }
         let stands = self.has(0, owner);
         let is_set = sets && (seen <= number || mistake == Mistake::SetsWithoutCounter);
         if !stands && !is_set {
-            return ExtendReply::Gone { counter };
+            return Vote::with_counter(LockStatus::Gone, counter);
         }
         if stands && number < seen && mistake == Mistake::ExtendsOnlyBelow {
-            return ExtendReply::Superseded;
+            return Vote::of(LockStatus::Superseded);
         }
         self.let_reader_in(0, owner, until, mistake);
         self.lift(locks, number);
         match stands {
-            false => ExtendReply::Healed,
-            true if number < seen => ExtendReply::Lifted { counter },
-            true => ExtendReply::Extended,
+            false => Vote::of(LockStatus::Healed),
+            true if number < seen => Vote::with_counter(LockStatus::Lifted, counter),
+            true => Vote::of(LockStatus::Extended),
         }
     }
 

@@ -11,7 +11,7 @@ use quorlock_testing::resp;
 use quorlock_testing::store::{Notice, Store, Value};
 
 use super::*;
-use crate::answer::{AcquireReply, Answer, ReleaseReply};
+use crate::answer::{Answer, LockStatus};
 use crate::wire::command::Destination;
 use crate::wire::reply::{Push, Reply, push};
 
@@ -133,13 +133,7 @@ impl Node {
     fn enters(&mut self, commands: &LockCommands, call: Call) {
         self.listens(call);
         let acquire = commands.acquire(call.owner, TTL, NOW, &call.waits());
-        let refused = match self.run(&acquire) {
-            Answer::Acquire(
-                AcquireReply::Held { queued, .. } | AcquireReply::HeldByReaders { queued, .. },
-            ) => queued,
-            _ => false,
-        };
-        assert!(refused, "it has the lock");
+        assert!(self.run(&acquire).is_queued(), "it has the lock");
     }
 
     /// Somebody takes the lock with the token `NOW`.
@@ -168,7 +162,7 @@ impl Node {
             raised: None,
         };
         let (answer, notices) = self.run_told(&commands.release(owner, offer, update), true);
-        assert!(matches!(answer, Answer::Release(_)), "{answer:?}");
+        assert!(matches!(answer, Answer::Released { .. }), "{answer:?}");
         told(notices)
     }
 
@@ -291,7 +285,7 @@ fn the_claim_of_a_hand_over_gets_the_full_ttl() {
     let claim = commands.acquire(first.owner, TTL, NOW + 5, &first.waits());
     let answer = node.run(&claim);
 
-    assert_eq!(answer, Answer::Acquire(AcquireReply::Accepted));
+    assert_eq!(answer, Answer::of(LockStatus::Accepted));
     assert_eq!(node.left(LOCK), Some(10_000));
     assert_eq!(node.text(COUNTER), Some((NOW + 5).to_string()));
     assert_eq!(node.members(LIST), [second.value()]);
@@ -459,13 +453,13 @@ fn an_unclaimed_hand_over_goes_to_the_next_call() {
     let give_back = LockCommands::give_back_handed_over(&told_first[0].1, first.client);
     let (answer, notices) = node.run_told(&give_back, true);
 
-    assert_eq!(answer, Answer::Release(ReleaseReply::Deleted));
+    assert_eq!(answer, Answer::Released { was_ours: true });
     // Nobody has offered a token: it asks for one.
     assert_eq!(told(notices), [handed(second, None, false)]);
     assert_eq!(node.text(LOCK), Some(second.value()));
     assert_eq!(node.text(COUNTER), Some((NOW + 1).to_string()));
     // Said once more it ends nobody's lock.
-    assert_eq!(node.run(&give_back), Answer::Release(ReleaseReply::NotOurs));
+    assert_eq!(node.run(&give_back), Answer::Released { was_ours: false });
     assert_eq!(node.text(LOCK), Some(second.value()));
 }
 
@@ -720,7 +714,7 @@ fn a_later_call_that_finds_the_lock_free_makes_the_hand_over_and_is_refused() {
     let asks = commands.acquire(earliest.owner, TTL, NOW + 4, &earliest.waits());
     assert_eq!(
         node.run_told(&asks, true),
-        (Answer::Acquire(AcquireReply::Accepted), Vec::new())
+        (Answer::of(LockStatus::Accepted), Vec::new())
     );
     let release = node.release(&commands, holder, NOW + 5, QueueUpdate::None);
     assert_eq!(release, [], "another's lock is not handed over");
