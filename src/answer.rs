@@ -61,10 +61,10 @@ impl Answer {
 
     /// Whether the lock's key is the caller's now.
     pub(crate) fn is_granted(&self) -> bool {
-        use LockStatus::{Accepted, Behind, NotRaised, Raised, Shared};
+        use LockStatus::{Accepted, NotRaised, ProposalBehind, Raised, Shared};
         matches!(
             self.status(),
-            Some(Accepted | Behind | Shared | Raised | NotRaised)
+            Some(Accepted | ProposalBehind | Shared | Raised | NotRaised)
         )
     }
 
@@ -128,7 +128,7 @@ impl Answer {
     pub(crate) fn of_slot(slot: u8, counter: Option<u64>) -> Answer {
         let status = match counter {
             None => LockStatus::Accepted,
-            Some(_) => LockStatus::Behind,
+            Some(_) => LockStatus::ProposalBehind,
         };
         Answer::Lock(LockReply {
             which: Some(slot),
@@ -146,7 +146,9 @@ impl From<&Answer> for NodeAnswer {
                 LockStatus::Accepted | LockStatus::Shared | LockStatus::Raised => {
                     return NodeAnswer::Granted;
                 }
-                LockStatus::Behind | LockStatus::NotRaised => return NodeAnswer::GrantedBehind,
+                LockStatus::ProposalBehind | LockStatus::NotRaised => {
+                    return NodeAnswer::GrantedBehind;
+                }
                 LockStatus::Held => {
                     return NodeAnswer::Held {
                         left: reply.left,
@@ -165,7 +167,7 @@ impl From<&Answer> for NodeAnswer {
                 }
                 LockStatus::Superseded => return NodeAnswer::Superseded,
                 LockStatus::Gone | LockStatus::NotOurs => return NodeAnswer::Gone,
-                LockStatus::Ahead => NodeFailure::ClockBehind,
+                LockStatus::ProposalTooFarAhead => NodeFailure::ClockBehind,
                 LockStatus::WrongType => in_use(NodeFailure::ANOTHER_TYPE),
                 LockStatus::BadCounter => in_use(NodeFailure::BAD_COUNTER),
             },
@@ -237,7 +239,7 @@ pub(crate) enum LockStatus {
     /// Granted, and the proposal is the node's counter now.
     Accepted,
     /// Granted, but the counter is ahead of the proposal.
-    Behind,
+    ProposalBehind,
     /// Granted to a reader; the counter is the last writer's.
     Shared,
     /// Another owner's.
@@ -245,7 +247,7 @@ pub(crate) enum LockStatus {
     /// Readers hold it.
     HeldByReaders,
     /// The proposal is far ahead of the node's clock, and nothing was done.
-    Ahead,
+    ProposalTooFarAhead,
     /// The lock's key holds something else.
     WrongType,
     /// The lock's counter holds something else; if a raise or an extension found it, perhaps the key
@@ -277,10 +279,20 @@ impl LockStatus {
     /// Whether the counter in the reply means something: it may differ from the number in the
     /// command.
     const fn shows_counter(self) -> bool {
-        use LockStatus::{Ahead, Behind, Gone, Held, HeldByReaders, Lifted, NotRaised, Shared};
+        use LockStatus::{
+            Gone, Held, HeldByReaders, Lifted, NotRaised, ProposalBehind, ProposalTooFarAhead,
+            Shared,
+        };
         matches!(
             self,
-            Behind | Shared | Held | HeldByReaders | Ahead | NotRaised | Lifted | Gone
+            ProposalBehind
+                | Shared
+                | Held
+                | HeldByReaders
+                | ProposalTooFarAhead
+                | NotRaised
+                | Lifted
+                | Gone
         )
     }
 }
@@ -426,11 +438,11 @@ mod tests {
 
     const STATUSES: [LockStatus; 16] = [
         Accepted,
-        Behind,
+        ProposalBehind,
         Shared,
         Held,
         HeldByReaders,
-        Ahead,
+        ProposalTooFarAhead,
         WrongType,
         BadCounter,
         Raised,
@@ -462,7 +474,7 @@ mod tests {
 
     #[test]
     fn a_report_row_agrees_with_the_counted_answer() {
-        let granted = [Accepted, Behind, Shared, Raised, NotRaised];
+        let granted = [Accepted, ProposalBehind, Shared, Raised, NotRaised];
         assert_eq!(of(Answer::is_granted), granted);
         assert_eq!(of(|it| NodeAnswer::from(it).is_granted()), granted);
         assert_eq!(of(Answer::is_accepted), [Accepted]);
@@ -486,11 +498,11 @@ mod tests {
     #[test]
     fn an_answer_has_the_counter_that_its_status_shows() {
         let shown = [
-            Behind,
+            ProposalBehind,
             Shared,
             Held,
             HeldByReaders,
-            Ahead,
+            ProposalTooFarAhead,
             NotRaised,
             Lifted,
             Gone,
@@ -517,7 +529,7 @@ mod tests {
     fn a_report_has_the_failure_of_a_node_without_a_vote() {
         let in_use = |what| NodeFailure::KeyInUse { name: None, what };
         for (answer, failure) in [
-            (full(Ahead), NodeFailure::ClockBehind),
+            (full(ProposalTooFarAhead), NodeFailure::ClockBehind),
             (full(WrongType), in_use(NodeFailure::ANOTHER_TYPE)),
             (full(BadCounter), in_use(NodeFailure::BAD_COUNTER)),
             (Answer::Failed(NodeFailure::Loading), NodeFailure::Loading),

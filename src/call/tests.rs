@@ -819,7 +819,7 @@ fn a_leaving_call_releases_present_and_later_hand_overs() {
 fn a_raise_lifts_counters_and_leaves_handed_over_keys_short() {
     let world = World::new();
     let mut call = first();
-    let behind = Answer::with_counter(LockStatus::Behind, 1 << 52);
+    let behind = Answer::with_counter(LockStatus::ProposalBehind, 1 << 52);
     let next = asked(&mut call, &world, [behind.clone(), behind, held(1)]);
     let Next::Raise { round, token, .. } = next else {
         panic!("{next:?}")
@@ -846,7 +846,7 @@ fn a13_a_raise_wins_nothing_behind_the_short_life_that_it_rests_on() {
         for (passed, in_time) in [(900, true), (1_100, false)] {
             let world = World::new();
             let mut call = first();
-            let behind = Answer::with_counter(LockStatus::Behind, 1 << 52);
+            let behind = Answer::with_counter(LockStatus::ProposalBehind, 1 << 52);
             let begin = Now::read();
             let Next::Raise { round, .. } =
                 asked(&mut call, &world, [behind.clone(), behind, held(1)])

@@ -48,7 +48,7 @@ impl LockSpec {
         let longest = config.longest_ttl().unwrap_or(lease::FIRST_LIFE);
         KeyTtls {
             fence: config.fencing_ttl.map_or(0, lease::millis),
-            first: lease::millis(longest.min(lease::FIRST_LIFE)),
+            handed_over_ms: lease::millis(longest.min(lease::FIRST_LIFE)),
         }
     }
 
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_lock_that_is_handed_over_lives_no_longer_than_any_other() {
         let long = Duration::from_secs(5);
-        for (max_ttl, ttl, first) in [
+        for (max_ttl, ttl, handed_over_ms) in [
             (Some(Duration::from_millis(600)), long, 600),
             (Some(long), long, 1_000),
             (Some(Duration::from_secs(1)), long, 1_000),
@@ -132,7 +132,13 @@ mod tests {
                 fencing_ttl: None,
                 ..Config::default()
             };
-            assert_eq!(LockSpec::key_ttls(&config), KeyTtls { fence: 0, first });
+            assert_eq!(
+                LockSpec::key_ttls(&config),
+                KeyTtls {
+                    fence: 0,
+                    handed_over_ms
+                }
+            );
         }
         // Without an end to ttls there is no quarantine for it to outlive.
         let endless = Config {
@@ -140,6 +146,6 @@ mod tests {
             quarantine: false,
             ..Config::default()
         };
-        assert_eq!(LockSpec::key_ttls(&endless).first, 1_000);
+        assert_eq!(LockSpec::key_ttls(&endless).handed_over_ms, 1_000);
     }
 }

@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_round_is_lost_for_a_sufficient_reason() {
-        let ahead = Answer::with_counter(LockStatus::Ahead, 7);
+        let ahead = Answer::with_counter(LockStatus::ProposalTooFarAhead, 7);
         let bad = Answer::of(LockStatus::BadCounter);
         let wrong = [
             Answer::of(LockStatus::WrongType),
@@ -677,7 +677,7 @@ mod tests {
             let tokens: Vec<_> = majority.into_iter().chain(more).collect();
             handed(Rule::Exclusive, &answers, &tokens).is_some()
         };
-        let behind = |counter| Answer::with_counter(LockStatus::Behind, counter);
+        let behind = |counter| Answer::with_counter(LockStatus::ProposalBehind, counter);
         assert!(wins(held(19, true), None) && wins(FAILED, None) && wins(ACCEPTED, None));
         assert!(!wins(held(20, true), None), "equal to a counter");
         assert!(!wins(behind(20), None) && !wins(by_readers(21, true), None));

@@ -76,7 +76,7 @@ pub(crate) struct KeyTtls {
     /// Life of a fencing counter; 0 for no expiry.
     pub(crate) fence: u64,
     /// Life of a handed-over lock.
-    pub(crate) first: u64,
+    pub(crate) handed_over_ms: u64,
 }
 
 impl LockKeys {

@@ -191,7 +191,7 @@ impl LockCommands {
             place.extend_from_slice(&entry.client.0);
         }
         place.push(b' ');
-        push_digits(&mut place, self.ttls.first);
+        push_digits(&mut place, self.ttls.handed_over_ms);
         place.push(b' ');
         if self.has_slots {
             // The same for all nodes, and another one for each attempt.
@@ -323,7 +323,7 @@ impl LockCommands {
         };
         let ttls = KeyTtls {
             fence: 0,
-            first: notice.life,
+            handed_over_ms: notice.life,
         };
         let mut command = keys.take(notice.value.as_bytes(), notice.reads, ttls);
         command.push(&client.0);
@@ -451,7 +451,7 @@ impl Offer {
     fn text(self, ttls: KeyTtls, keep: &[u8]) -> Vec<u8> {
         let Offer { token, raised } = self;
         let mut text = Vec::with_capacity(48);
-        for number in [token, ttls.fence, ttls.first, raised.unwrap_or(0)] {
+        for number in [token, ttls.fence, ttls.handed_over_ms, raised.unwrap_or(0)] {
             push_digits(&mut text, number);
             text.push(b' ');
         }

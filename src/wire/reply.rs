@@ -304,8 +304,8 @@ fn lock_reply(kind: Kind, mut frame: &[u8]) -> Option<Reply> {
     let status = match (kind, status) {
         (Acquire, 0) => Held,
         (Acquire, 1) => Accepted,
-        (Acquire, 2) => Behind,
-        (Acquire, 5) => Ahead,
+        (Acquire, 2) => ProposalBehind,
+        (Acquire, 5) => ProposalTooFarAhead,
         (Acquire, 6) => HeldByReaders,
         (Acquire, 7) => Shared,
         (Acquire, -1) => WrongType,
@@ -332,7 +332,7 @@ fn lock_reply(kind: Kind, mut frame: &[u8]) -> Option<Reply> {
         Held => true,
         _ if !text.is_empty() => false,
         Accepted => single.is_some() != which.is_some(),
-        Behind | HeldByReaders | WrongType | BadCounter => true,
+        ProposalBehind | HeldByReaders | WrongType | BadCounter => true,
         _ => which.is_none(),
     };
     let mut reply = LockReply {

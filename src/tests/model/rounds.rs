@@ -18,7 +18,7 @@ const TAKEN: Vote = Vote::of(LockStatus::Raised);
 const GONE: Vote = Vote::of(LockStatus::NotOurs);
 
 const fn behind(counter: u64) -> Vote {
-    Vote::with_counter(LockStatus::Behind, counter)
+    Vote::with_counter(LockStatus::ProposalBehind, counter)
 }
 
 const fn held(counter: u64) -> Vote {
@@ -37,7 +37,7 @@ fn is_held(vote: &Vote) -> bool {
 }
 
 fn is_behind(vote: &Vote) -> bool {
-    vote.is(LockStatus::Behind)
+    vote.is(LockStatus::ProposalBehind)
 }
 
 /// Counters below, at and above the proposal, some of them different, so that a largest one taken from the wrong votes

@@ -13,7 +13,7 @@ fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
 
 const TTLS: KeyTtls = KeyTtls {
     fence: 604_800_000,
-    first: 800,
+    handed_over_ms: 800,
 };
 const FENCE_LIFE: &str = "604800000";
 const RECORD_KEY: &str = "quorlock:record";
@@ -581,7 +581,7 @@ fn same(command: &Command, script: Script, keys: &[&[u8]], args: &[&[u8]]) {
 
 const OPERATOR_TTLS: KeyTtls = KeyTtls {
     fence: 9,
-    first: 800,
+    handed_over_ms: 800,
 };
 
 #[test]

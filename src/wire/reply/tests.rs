@@ -60,7 +60,7 @@ fn replies_of_the_scripts_are_read() {
     }
     assert_eq!(
         read(Kind::Acquire, &frame([5, 7, 0, 0, 9, 0], "")),
-        Answer::with_counter(LockStatus::Ahead, 7)
+        Answer::with_counter(LockStatus::ProposalTooFarAhead, 7)
     );
     assert_eq!(
         read(Kind::Extend, ":1700000000000000\r\n"),
@@ -78,8 +78,8 @@ fn every_status_of_a_script_is_a_separate_answer() {
     let read = |kind, frame: String| Reply::read(kind, frame.as_bytes()).answer;
     let acquire = |status: i64| read(Kind::Acquire, frame([status, 7, 900, 0, 9, 0], ""));
     for (status, reply) in [
-        (2, Answer::with_counter(LockStatus::Behind, 7)),
-        (5, Answer::with_counter(LockStatus::Ahead, 7)),
+        (2, Answer::with_counter(LockStatus::ProposalBehind, 7)),
+        (5, Answer::with_counter(LockStatus::ProposalTooFarAhead, 7)),
         (7, Answer::with_counter(LockStatus::Shared, 7)),
         (-1, Answer::of(LockStatus::WrongType)),
         (-2, Answer::of(LockStatus::BadCounter)),

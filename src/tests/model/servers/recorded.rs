@@ -134,7 +134,7 @@ impl<F: Form> Beside<F> {
 
     fn commands(&self, me: usize) -> LockCommands {
         let ttls = KeyTtls {
-            first: real_life(FIRST),
+            handed_over_ms: real_life(FIRST),
             ..KeyTtls::default()
         };
         match self.wants(me) {

@@ -36,8 +36,8 @@ impl Said {
         match self {
             Said::Nothing | Said::Silent => FAILED,
             Said::Accepted => Vote::of(LockStatus::Accepted),
-            Said::Behind(counter) => with(LockStatus::Behind, counter),
-            Said::Ahead(counter) => with(LockStatus::Ahead, counter),
+            Said::Behind(counter) => with(LockStatus::ProposalBehind, counter),
+            Said::Ahead(counter) => with(LockStatus::ProposalTooFarAhead, counter),
             Said::Shared(counter) => with(LockStatus::Shared, counter),
             Said::Slot(slot, counter) => Vote::of_slot(slot, counter.map(u64::from)),
             Said::Held(counter) => with(LockStatus::Held, counter),
@@ -74,10 +74,12 @@ impl From<Vote> for Said {
         let counter = counter.map(|it| u8::try_from(it).unwrap());
         let shown = || counter.unwrap();
         match (status, which) {
-            (LockStatus::Accepted | LockStatus::Behind, Some(slot)) => Said::Slot(slot, counter),
+            (LockStatus::Accepted | LockStatus::ProposalBehind, Some(slot)) => {
+                Said::Slot(slot, counter)
+            }
             (LockStatus::Accepted, None) => Said::Accepted,
-            (LockStatus::Behind, None) => Said::Behind(shown()),
-            (LockStatus::Ahead, _) => Said::Ahead(shown()),
+            (LockStatus::ProposalBehind, None) => Said::Behind(shown()),
+            (LockStatus::ProposalTooFarAhead, _) => Said::Ahead(shown()),
             (LockStatus::Shared, _) => Said::Shared(shown()),
             (LockStatus::Held | LockStatus::HeldByReaders, _) => Said::Held(shown()),
             (LockStatus::Raised, _) => Said::Taken,

@@ -82,7 +82,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         let entering = member.filter(|_| enters);
         let counter = self.counter(names, turn.mistake);
         if turn.is_too_far(proposal) && counter.into() + 1 < proposal.into() {
-            return Vote::with_counter(LockStatus::Ahead, counter.into());
+            return Vote::with_counter(LockStatus::ProposalTooFarAhead, counter.into());
         }
         let mut which = names.iter().position(|it| self.is_others(*it, owner));
         if let Some(me) = &member {
@@ -97,7 +97,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         let Some(which) = which else {
             return match self.grant(acquire, names, turn.mistake) {
                 None => Vote::of(LockStatus::Accepted),
-                Some(counter) => Vote::with_counter(LockStatus::Behind, counter.into()),
+                Some(counter) => Vote::with_counter(LockStatus::ProposalBehind, counter.into()),
             };
         };
         for (place, lock) in names.iter().copied().enumerate() {
@@ -185,7 +185,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         }
         let is_lost = self.is_lost(counter, mistake);
         if is_lost && is_far {
-            return Vote::with_counter(LockStatus::Ahead, 0);
+            return Vote::with_counter(LockStatus::ProposalTooFarAhead, 0);
         }
         if !stands || mistake != Mistake::OwnKeyKeepsLife {
             self.let_reader_in(0, owner, until, mistake);
@@ -215,7 +215,7 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         let counter = wanted.map_or(N::default(), |it| self.locks[it].counter);
         let is_far = turn.is_too_far(proposal) && counter.into() + 1 < proposal.into();
         if is_far && wanted.is_some() {
-            return Vote::with_counter(LockStatus::Ahead, counter.into());
+            return Vote::with_counter(LockStatus::ProposalTooFarAhead, counter.into());
         }
         if member.is_some() {
             self.leave(owner);

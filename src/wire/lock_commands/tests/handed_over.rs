@@ -233,7 +233,7 @@ fn handed(call: Call, token: Option<u64>, reads: bool) -> (String, HandedOver) {
     let handed_over = HandedOver {
         token,
         record_version: RecordVersion::new(1),
-        life: TTLS.first,
+        life: TTLS.handed_over_ms,
         time: NOW,
         asked_from: None,
         reads,
