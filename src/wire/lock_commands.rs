@@ -501,16 +501,9 @@ impl LockKeys {
 
     /// Asks for the state of the lock.
     pub(crate) fn inspect(&self) -> Command {
-        let LockKeys {
-            lock,
-            fence,
-            waiting,
-            readers,
-            ..
-        } = self;
         Command::of_script(
             Script::Inspect,
-            &[&**lock, fence, waiting, readers],
+            &[&*self.lock, &self.fence, &self.waiting, &self.readers],
             &[&digits(READERS_MAX), &digits(VALUE_MAX)],
         )
     }
@@ -530,7 +523,7 @@ impl LockKeys {
 }
 
 /// Largest number of keys per reply: somewhat less than the limit of an array.
-const KEYS_MAX: usize = 60;
+const KEYS_MAX: u64 = 60;
 /// Longest key, and all keys together, in bytes: somewhat less than the limits of a reply.
 const KEY_MAX: u64 = 60_000;
 const TOTAL_MAX: u64 = 200_000;
@@ -549,12 +542,11 @@ pub(crate) struct ScanPlace {
 /// Asks for this crate's keys at this place.
 pub(crate) fn list(place: ScanPlace) -> Command {
     let ours = [RESERVED, b"*"].concat();
-    let max = digits(u64::try_from(KEYS_MAX).unwrap_or(0));
     let args = [
         digits(place.cursor),
         digits(place.count),
         ours,
-        max,
+        digits(KEYS_MAX),
         digits(KEY_MAX),
         digits(TOTAL_MAX),
     ];

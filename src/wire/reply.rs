@@ -96,15 +96,17 @@ fn number(value: &Value) -> Option<i64> {
     }
 }
 
+/// A number that is never negative.
+fn natural(value: &Value) -> Option<u64> {
+    u64::try_from(number(value)?).ok()
+}
+
 /// The state of a lock on a node.
 fn inspected(parts: &[Value]) -> Option<Reply> {
     let text = |value: &Value| match value {
         Value::BulkString(value) if !has_swallowed(value) => Some(SecretValue::new(value)),
         _ => None,
     };
-    // Negative: none, or no expiry.
-    let natural = |it: i64| u64::try_from(it).ok();
-    let millis = |it: i64| natural(it).map(Duration::from_millis);
     let [
         what,
         left,
@@ -119,9 +121,9 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
     else {
         return None;
     };
-    let time = natural(number(time)?)?;
+    let time = natural(time)?;
     let value = text(value)?;
-    let count = natural(number(count)?)?;
+    let count = natural(count)?;
     // Half a reader comes from the next answer, in a frame with a corrupted length.
     let (readers, []) = readers.as_chunks::<2>() else {
         return None;
@@ -138,7 +140,7 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
         3 => {
             let reader = |[value, left]: &[Value; 2]| {
                 let value = text(value)?;
-                let left = millis(number(left)?)?;
+                let left = Duration::from_millis(natural(left)?);
                 Some(StoredReader {
                     holder: holder_in(value.as_bytes()),
                     left,
@@ -152,12 +154,17 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
         2 => StoredKey::Foreign,
         _ => return None,
     };
-    let since = natural(number(since)?).filter(|it| *it != 0);
+    // Negative: none, or no expiry.
+    let [left, counter, since] =
+        [number(left)?, number(counter)?, number(since)?].map(|it| u64::try_from(it).ok());
+    let since = since.filter(|it| *it != 0);
     let stored = StoredLock {
-        left: millis(number(left)?).filter(|_| key != StoredKey::Missing),
+        left: left
+            .map(Duration::from_millis)
+            .filter(|_| key != StoredKey::Missing),
         key,
-        counter: natural(number(counter)?),
-        waiting: natural(number(waiting)?)?,
+        counter,
+        waiting: natural(waiting)?,
         waiting_for: since.map(|it| Duration::from_micros(time.saturating_sub(it))),
     };
     Some(Reply {
@@ -171,7 +178,6 @@ fn looked(parts: &[Value]) -> Option<Reply> {
     let [Value::Int(holds), kept, time, Value::BulkString(text)] = parts else {
         return None;
     };
-    let natural = |it| u64::try_from(number(it)?).ok();
     let (time, text) = (natural(time)?, String::from_utf8_lossy(text));
     let job = JobRecord {
         is_ours: *holds == 1,
@@ -194,8 +200,7 @@ fn synced(parts: &[Value]) -> Option<Answer> {
         .ok()
         .filter(|it| !it.contains('\r'))?;
     let (policy, versions) = text.split_once(' ')?;
-    let number = |it: &Value| u64::try_from(number(it)?).ok();
-    let numbers: Vec<_> = parts.iter().map(number).collect::<Option<_>>()?;
+    let numbers: Vec<_> = parts.iter().map(natural).collect::<Option<_>>()?;
     let [
         status,
         served,
