@@ -250,8 +250,7 @@ pub(crate) enum LockStatus {
     ProposalTooFarAhead,
     /// The lock's key holds something else.
     WrongType,
-    /// The lock's counter holds something else; if a raise or an extension found it, perhaps the key
-    /// does.
+    /// The lock's counter holds something else. Found by a raise or an extension: or its key does.
     BadCounter,
     // Raises, and `NotOurs`:
     /// The key is ours, and the token is the node's counter now.
