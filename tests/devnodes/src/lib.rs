@@ -22,7 +22,7 @@
 //! | TLS in front of one, and certificates | [`tls`] |
 //! | another process of the same test program, to stop and to kill | [`ChildProcess`] |
 //! | a command sent from the test's side | [`Server::command`], [`client::Client`] |
-//! | the server binary, found or fetched | [`find::server_binary`] |
+//! | the version of the server, found or fetched | [`find::server_version`] |
 //!
 //! Servers die with the process that started them, even if that is killed with SIGKILL. What waits here waits up to
 //! [`PATIENCE`] and then says what it waited for.
