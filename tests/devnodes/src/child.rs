@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -35,26 +35,24 @@ impl ChildProcess {
     /// Runs the ignored test `name`, with these variables beside the environment of this process.
     #[track_caller]
     pub fn start(name: &str, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        let mut process = Command::new(env::current_exe().expect("this program has a path"))
-            .args([
-                "--exact",
-                name,
-                "--ignored",
-                "--nocapture",
-                "--test-threads=1",
-            ])
-            .envs(variables)
-            .envs(for_children())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a process is started");
+        let mut command = Command::new(env::current_exe().expect("this program has a path"));
+        command.args(["--exact", name, "--ignored", "--nocapture"]);
+        command.arg("--test-threads=1");
+        command.envs(variables).envs(for_children());
+        // The test harness begins the line.
+        Self::run(command, SAYS)
+    }
+
+    /// Runs any other program. Its lines for the parent are what comes behind this `mark`.
+    #[track_caller]
+    pub fn run(mut command: Command, mark: &'static str) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("a process is started");
         let out = BufReader::new(process.stdout.take().expect("its output is a pipe"));
         let (sender, says) = mpsc::channel();
         thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
-                // The test harness begins the line.
-                if let Some((_, said)) = line.split_once(SAYS) {
+                if let Some((_, said)) = line.split_once(mark) {
                     let _ = sender.send(said.to_owned());
                 }
             }
@@ -68,8 +66,17 @@ impl ChildProcess {
     /// Waits for what it says next.
     #[track_caller]
     pub fn hear(&self) -> String {
-        self.hear_within(PATIENCE)
-            .expect("the child process says something")
+        self.hear_or_end().expect("the child process goes on")
+    }
+
+    /// The same; none if it has ended.
+    #[track_caller]
+    pub fn hear_or_end(&self) -> Option<String> {
+        match lock(&self.says).recv_timeout(PATIENCE) {
+            Ok(said) => Some(said),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the child process says nothing"),
+        }
     }
 
     /// What it says next, unless that takes longer.

@@ -201,14 +201,6 @@ impl Proxy {
     pub fn connections(&self) -> usize {
         self.shared.accepted.load(Ordering::SeqCst)
     }
-
-    /// How many connections clients have open now.
-    pub fn open_connections(&self) -> usize {
-        lock(&self.shared.links)
-            .iter()
-            .filter(|link| link.client_open.load(Ordering::SeqCst))
-            .count()
-    }
 }
 
 impl Drop for Proxy {

@@ -1,20 +1,8 @@
-//! A real server: started, asked, paused, killed, restarted.
+//! A real server: started, killed, restarted.
 
 use std::thread;
 
-use devnodes::{Reply, Server, Servers, eventually};
-
-#[test]
-fn pauses_and_resumes() {
-    let server = Server::start().unwrap();
-    let mut client = server.client().unwrap();
-    server.pause().unwrap();
-    assert!(server.is_running() && server.is_paused());
-    client.send(&["SET", "k", "v"]).unwrap();
-    server.resume().unwrap();
-    assert_eq!(client.receive().unwrap(), Reply::Simple("OK".into()));
-    assert!(!server.is_paused());
-}
+use devnodes::{Server, eventually};
 
 #[test]
 fn restarts_empty_on_the_same_port_from_any_state() {
@@ -73,29 +61,4 @@ fn a_server_that_cannot_start_shows_its_log() {
         .start()
         .unwrap_err();
     assert!(error.to_string().contains("maxmemory"), "{error}");
-}
-
-#[test]
-fn counts_holders() {
-    let servers = Servers::start(3).unwrap();
-    assert_eq!(
-        (servers.len(), servers.urls().len(), servers.iter().count()),
-        (3, 3, 3)
-    );
-    assert_eq!(servers.holders("k"), 0);
-    for server in &servers {
-        server.command(&["SET", "k", "v"]).unwrap();
-    }
-    assert_eq!(servers.holders("k"), 3);
-    servers[0].pause().unwrap();
-    servers[1].kill().unwrap();
-    assert_eq!(servers.holders("k"), 1);
-
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| servers.wait_until_free("k"));
-        servers[2].command(&["DEL", "k"]).unwrap();
-        waiting.join().unwrap().unwrap();
-    });
-    servers[0].resume().unwrap();
-    assert_eq!(servers.holders("k"), 1);
 }
