@@ -35,6 +35,8 @@ fn handles_and_guards_can_be_sent_and_shared_and_survive_a_panic() {
     shared::<RunRecord>();
     robust::<NodeReport>();
     robust::<Stats>();
+    #[cfg(feature = "tls")]
+    robust::<quorlock::Tls>();
     survives_a_panic::<ReentrantGuard>();
     shared::<NodeCheck>();
     shared::<Inspection>();

@@ -1,4 +1,5 @@
-//! Certificates as people make them: each says what is wrong with it, and what to do.
+//! Certificates as people make them by mistake: the error has the cause and the remedy. Expired
+//! certificates, and those of other names and authorities: `bad_nodes.rs`.
 
 use devnodes::debug_form;
 use devnodes::tls::{Authority, Certificate};
@@ -56,20 +57,8 @@ fn common_certificate_mistakes_have_a_cause_and_a_remedy() -> TestResult {
             "is for DNS:127.0.0.1 and not for 127.0.0.1: give its name in the address,",
         ),
         (
-            own.certify(&["r1.internal", "10.9.8.7"]),
-            "is for DNS:r1.internal, IP:10.9.8.7 and not for 127.0.0.1: give its name in the address,",
-        ),
-        (
             own.certify_client(&ours),
             "cannot be used: certificate does not allow extended key usage for server authentication",
-        ),
-        (
-            own.certify_between(&ours, 2000, 2001),
-            "has expired: renew it, or correct this machine's clock",
-        ),
-        (
-            Authority::generate().certify(&ours),
-            "is from an unknown authority: trust that authority, or give its CA file",
         ),
     ] {
         nodes.fronts[0].set_certificate(&certificate, None);

@@ -35,30 +35,6 @@ fn a_lock_is_taken_refused_to_others_extended_handed_over_and_released() -> Test
     Ok(())
 }
 
-/// Several callers are served by one thread, which waits for all sockets.
-#[test]
-fn many_threads_lock_at_a_time() -> TestResult {
-    let nodes = Secured::start(3);
-    let locks = nodes.builder().build()?;
-
-    thread::scope(|scope| {
-        for thread in 0..8 {
-            let locks = &locks;
-            scope.spawn(move || {
-                for turn in 0..40 {
-                    let own = locks.mutex(format!("{thread}-{turn}")).try_lock().unwrap();
-                    let common = locks.mutex("common").try_lock_for(devnodes::PATIENCE);
-                    drop((own, common.unwrap()));
-                }
-            });
-        }
-    });
-
-    nothing_is_left(&nodes.servers, "common");
-    assert_eq!(nodes.handshakes(), [1; 3]);
-    Ok(())
-}
-
 /// All that one `send` or `recv` can do to records: they come in parts, and what is written is not taken at once.
 #[test]
 fn tls_records_in_parts_are_put_together() -> TestResult {

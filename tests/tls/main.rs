@@ -7,8 +7,8 @@
 mod bad_nodes;
 mod certificates;
 mod files;
-mod groups;
 mod locks;
 mod own_tls;
+mod sentinels;
 mod setting_up;
 mod support;

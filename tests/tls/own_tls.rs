@@ -1,8 +1,7 @@
 //! Servers that speak TLS themselves, which is OpenSSL's, where the server at hand was built with it.
 
-use devnodes::find::server_version;
 use devnodes::tls::Authority;
-use devnodes::{Cluster, ClusterBuilder, Error, Group, Server, eventually, eventually_some};
+use devnodes::{Cluster, Error, Group, Server, eventually, eventually_some};
 use quorlock::error::{NodeFailure, TlsFailure};
 use quorlock::{LockManager, Tls};
 
@@ -120,7 +119,7 @@ fn list<'a>(
 }
 
 #[test]
-fn sentinels_with_tls_name_the_tls_port_of_each_primary() -> TestResult {
+fn the_primary_is_found_by_tls_before_and_after_a_failover() -> TestResult {
     let authority = Authority::generate();
     let Some(group) = watched(&authority) else {
         return Ok(());
@@ -144,12 +143,24 @@ fn sentinels_with_tls_name_the_tls_port_of_each_primary() -> TestResult {
     let beside = patient(&[plain]).tls(trusting()).build()?;
     let second = lock_in_the_end(&beside, "beside");
     assert!(group.servers[0].exists("beside"));
-    drop((first, second));
+    // Without Sentinels, from the servers alone.
+    let replicated = format!(
+        "rediss+replicated://{}",
+        list(&group.servers, Server::tls_addr)
+    );
+    let alone = patient(&[replicated]).tls(trusting()).build()?;
+    let third = lock_in_the_end(&alone, "alone");
+    assert!(group.servers[0].exists("alone"));
+    drop((first, second, third));
 
     group.servers[0].kill()?;
     assert_eq!(group.fail_over(0)?, 1);
 
-    for (locks, name) in [(locks, "later"), (beside, "later beside")] {
+    for (locks, name) in [
+        (locks, "later"),
+        (beside, "later beside"),
+        (alone, "later alone"),
+    ] {
         let _guard = lock_in_the_end(&locks, name);
         assert!(group.servers[1].exists(name));
     }
@@ -184,32 +195,21 @@ fn a_member_without_tls_is_reported() -> TestResult {
     Ok(())
 }
 
-/// A cluster of three primaries with a replica each.
-fn cluster(authority: &Authority) -> ClusterBuilder {
-    Cluster::builder(3)
-        .replicas(1)
-        .own_tls(&right(authority), authority)
-}
-
-fn locks_of(cluster: &Cluster, tag: &str, authority: &Authority) -> LockManager {
-    patient(&[cluster.tls_url()])
-        .prefix(format!("{{{tag}}}:"))
-        .tls(Tls::with_ca_pem(authority.pem()))
-        .build()
-        .unwrap()
-}
-
 #[test]
 fn a_lock_is_taken_by_tls_from_the_owner_of_the_slot_and_follows_the_slot() -> TestResult {
     let authority = Authority::generate();
-    let Some(cluster) = started(cluster(&authority).start()) else {
+    let cluster = Cluster::builder(3)
+        .replicas(1)
+        .own_tls(&right(&authority), &authority);
+    let Some(cluster) = started(cluster.start()) else {
         return Ok(());
     };
     let tag = cluster.name_at(0, "report");
-    let (locks, key) = (
-        locks_of(&cluster, &tag, &authority),
-        format!("{{{tag}}}:report"),
-    );
+    let locks = patient(&[cluster.tls_url()])
+        .prefix(format!("{{{tag}}}:"))
+        .tls(Tls::with_ca_pem(authority.pem()))
+        .build()?;
+    let key = format!("{{{tag}}}:report");
     let guard = locks.mutex("report").try_lock()?;
     assert!(cluster.is_at(0, &key));
 
@@ -222,24 +222,5 @@ fn a_lock_is_taken_by_tls_from_the_owner_of_the_slot_and_follows_the_slot() -> T
     cluster.fail_over(4)?;
     let _guard = lock_in_the_end(&locks, "report");
     assert!(cluster.is_at(4, &key));
-    Ok(())
-}
-
-/// Before 7.2 servers that talk to each other without TLS do not know each other's ports for it.
-#[test]
-fn a_cluster_that_names_plain_ports_is_reported() -> TestResult {
-    let authority = Authority::generate();
-    let Some(cluster) = started(cluster(&authority).plain_bus().start()) else {
-        return Ok(());
-    };
-    let locks = locks_of(&cluster, &cluster.name_at(0, "report"), &authority);
-    let version = server_version()?;
-    if !["6.", "7.0."].iter().any(|it| version.starts_with(it)) {
-        drop(lock_in_the_end(&locks, "report"));
-        return Ok(());
-    }
-    let said = tls_failure(&locks, 0);
-    assert_eq!(said, TlsFailure::NotTls);
-    assert!(said.to_string().contains("answered without TLS"), "{said}");
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! What `build` says about TLS, and what is never shown.
 
-use std::panic::{RefUnwindSafe, UnwindSafe};
-
 use devnodes::tls::Authority;
 use quorlock::Node;
 use quorlock::error::BuildProblem;
@@ -123,15 +121,6 @@ fn keys_are_in_no_debug_form() {
         );
         assert!(shown.contains("PEM"));
     }
-}
-
-fn can_be_used_everywhere<T: Send + Sync + UnwindSafe + RefUnwindSafe + 'static>() {}
-
-#[test]
-fn tls_keeps_public_types_send_and_sync() {
-    can_be_used_everywhere::<Tls>();
-    can_be_used_everywhere::<Builder>();
-    can_be_used_everywhere::<LockManager>();
 }
 
 #[test]

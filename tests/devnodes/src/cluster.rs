@@ -1,12 +1,12 @@
 //! A real Redis Cluster.
 
-use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::server::OwnTls;
+use crate::servers::places;
 use crate::tls::{Authority, Certificate};
 use crate::wait::wait_for;
-use crate::{Builder, Error, Servers, lock};
+use crate::{Builder, Error, Server, Servers, lock};
 
 mod bus;
 mod failover;
@@ -82,14 +82,6 @@ impl ClusterBuilder {
         self
     }
 
-    /// They speak it with clients only (`tls-cluster no`). Called after [`own_tls`](Self::own_tls).
-    pub fn plain_bus(mut self) -> Self {
-        self.own_tls
-            .iter_mut()
-            .for_each(|tls| tls.among_servers = false);
-        self
-    }
-
     /// The servers can be [cut off](Cluster::cut_off) from each other. Linux only: elsewhere not every address of 127.0.0.0/8 is
     /// this machine.
     pub fn cuttable(mut self) -> Self {
@@ -106,7 +98,7 @@ impl ClusterBuilder {
     pub fn start(self) -> Result<Cluster, Error> {
         let count = self.masters.saturating_mul(self.replicas.saturating_add(1));
         let servers = Servers::start_with(count, |it| self.options(it))?;
-        let id = |it: &crate::Server| {
+        let id = |it: &Server| {
             it.command(&["CLUSTER", "MYID"])?
                 .as_str()
                 .map(str::to_owned)
@@ -228,7 +220,8 @@ impl Cluster {
 
     /// `redis+cluster://HOST:PORT,HOST:PORT,…` with all servers.
     pub fn url(&self) -> String {
-        self.url_at("redis", self.servers.iter().map(crate::Server::addr))
+        let places = places(self.password.as_deref(), &self.servers, Server::addr);
+        format!("redis+cluster://{places}")
     }
 
     /// `rediss+cluster://HOST:PORT,HOST:PORT,…` with all servers and their ports for TLS.
@@ -238,17 +231,8 @@ impl Cluster {
     /// The cluster was started without [`ClusterBuilder::own_tls`].
     #[track_caller]
     pub fn tls_url(&self) -> String {
-        self.url_at("rediss", self.servers.iter().map(crate::Server::tls_addr))
-    }
-
-    fn url_at(&self, scheme: &str, places: impl Iterator<Item = SocketAddr>) -> String {
-        let places: Vec<_> = places.map(|it| it.to_string()).collect();
-        let login = self
-            .password
-            .as_deref()
-            .map(|it| format!(":{it}@"))
-            .unwrap_or_default();
-        format!("{scheme}+cluster://{login}{}", places.join(","))
+        let places = places(self.password.as_deref(), &self.servers, Server::tls_addr);
+        format!("rediss+cluster://{places}")
     }
 
     /// What a server is called inside the cluster.

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::client::Reply;
 use crate::server::OwnTls;
+use crate::servers::{cut_replication, places};
 use crate::tls::{Authority, Certificate};
 use crate::wait::{wait_for, wait_for_longer};
 use crate::{Builder, Error, Server, Servers};
@@ -158,21 +158,14 @@ impl Group {
 
     /// `redis+replicated://HOST:PORT,HOST:PORT,…`
     pub fn replicated_url(&self) -> String {
-        format!(
-            "redis+replicated://{}{}",
-            login(self.password.as_deref()),
-            places(&self.servers)
-        )
+        let places = places(self.password.as_deref(), &self.servers, Server::addr);
+        format!("redis+replicated://{places}")
     }
 
     /// `redis+sentinel://HOST:PORT,HOST:PORT,…/locks`
     pub fn sentinel_url(&self) -> String {
-        format!(
-            "redis+sentinel://{}{}/{MASTER}{}",
-            login(self.password.as_deref()),
-            places(&self.sentinels),
-            self.options
-        )
+        let places = places(self.password.as_deref(), &self.sentinels, Server::addr);
+        format!("redis+sentinel://{places}/{MASTER}{}", self.options)
     }
 
     /// Promotes a replica, as people do by hand. Nobody tells the old master.
@@ -193,11 +186,6 @@ impl Group {
 
     /// Lets no replica hear of anything any more, until [`demote`](Self::demote); blocks until none does.
     pub fn cut_replication(&self) -> Result<(), Error> {
-        let replicas = || {
-            self.servers
-                .iter()
-                .filter(|it| it.info("role").as_deref() == Some("slave"))
-        };
         // Or sentinels would not promote one that has been cut off for long. They have to be told to: they think for as long
         // that a master is there.
         let patience = [
@@ -210,22 +198,13 @@ impl Group {
         self.sentinels
             .iter()
             .try_for_each(|it| it.command(&patience).map(drop))?;
-        // Refused, they try again and again.
-        replicas().try_for_each(|it| {
-            it.command(&["CONFIG", "SET", "masterauth", "wrong"])
-                .map(drop)
-        })?;
-        for master in self.servers.iter().filter(|it| is_master(it)) {
-            master.command(&["CLIENT", "KILL", "TYPE", "replica"])?;
-        }
-        let cut = || replicas().all(|it| it.info("master_link_status").as_deref() == Some("down"));
-        wait_for(|| "the replicas lose their master".to_owned(), cut)
+        cut_replication(self.servers.iter())
     }
 
     /// Which of those that run says that it is the master, by its place; none if several do.
     pub fn master(&self) -> Option<usize> {
         let mut masters = (0..self.servers.len())
-            .filter(|it| self.servers[*it].is_running() && is_master(&self.servers[*it]));
+            .filter(|it| self.servers[*it].is_running() && self.servers[*it].is_primary());
         masters.next().filter(|_| masters.next().is_none())
     }
 
@@ -271,7 +250,7 @@ impl Group {
                     .copied()
                     .flatten()
                     .filter(|it| *it != old && named.iter().all(|n| *n == Some(*it)));
-                new.is_some_and(|it| is_master(&self.servers[it]))
+                new.is_some_and(|it| self.servers[it].is_primary())
             },
         )?;
         new.ok_or_else(|| Error::new("no new master"))
@@ -307,13 +286,6 @@ fn field_of(sentinel: &Server, name: &str) -> Option<String> {
         .find_map(|it| (it[0].as_str() == Some(name)).then(|| it[1].as_str().map(str::to_owned))?)
 }
 
-fn is_master(server: &Server) -> bool {
-    let role = server.command(&["ROLE"]).ok();
-    role.as_ref()
-        .and_then(Reply::as_array)
-        .is_some_and(|it| it.first().and_then(Reply::as_str) == Some("master"))
-}
-
 fn replicate(replica: &Server, master: &Server, password: Option<&str>) -> Result<(), Error> {
     replica.command(&["CONFIG", "SET", "masterauth", password.unwrap_or_default()])?;
     replica.command(&[
@@ -325,18 +297,6 @@ fn replicate(replica: &Server, master: &Server, password: Option<&str>) -> Resul
         || format!("{} replicates {}", replica.addr(), master.addr()),
         || replica.info("master_link_status").as_deref() == Some("up"),
     )
-}
-
-fn login(password: Option<&str>) -> String {
-    password.map(|it| format!(":{it}@")).unwrap_or_default()
-}
-
-fn places(servers: &Servers) -> String {
-    servers
-        .iter()
-        .map(|it| it.addr().to_string())
-        .collect::<Vec<_>>()
-        .join(",")
 }
 
 impl Builder {

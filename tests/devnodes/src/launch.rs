@@ -14,7 +14,7 @@ use crate::Error;
 use crate::client::{Client, Reply};
 use crate::find::Found;
 use crate::port::Port;
-use crate::server::{Builder, OwnTls};
+use crate::server::Builder;
 use crate::stand_in;
 use crate::wait::wait_for;
 use crate::watchdog::Watchdog;
@@ -131,31 +131,16 @@ fn spawn(
     if spec.unix_socket {
         command.arg("--unixsocket").arg(socket_path(folder));
     }
-    if let (
-        Some(OwnTls {
-            certificate,
-            authority,
-            among_servers,
-        }),
-        Some(port),
-    ) = (&spec.own_tls, tls_port)
-    {
-        let among_servers = if *among_servers { "yes" } else { "no" };
-        command.args([
-            "--tls-port",
-            &port.number().to_string(),
-            "--tls-auth-clients",
-            "no",
-            "--tls-replication",
-            among_servers,
-        ]);
+    if let (Some(tls), Some(port)) = (&spec.own_tls, tls_port) {
+        command.args(["--tls-port", &port.number().to_string()]);
+        command.args(["--tls-auth-clients", "no", "--tls-replication", "yes"]);
         if spec.cluster {
-            command.args(["--tls-cluster", among_servers]);
+            command.args(["--tls-cluster", "yes"]);
         }
         for (option, name, pem) in [
-            ("--tls-cert-file", "chain.pem", &certificate.chain),
-            ("--tls-key-file", "key.pem", &certificate.key),
-            ("--tls-ca-cert-file", "ca.pem", authority),
+            ("--tls-cert-file", "chain.pem", &tls.certificate.chain),
+            ("--tls-key-file", "key.pem", &tls.certificate.key),
+            ("--tls-ca-cert-file", "ca.pem", &tls.authority),
         ] {
             let path = folder.join(name);
             fs::write(&path, pem).map_err(|e| Error::of(trying(), e))?;

@@ -40,14 +40,12 @@ pub struct Builder {
     pub(crate) own_tls: Option<OwnTls>,
 }
 
-/// Of a server with TLS of its own.
+/// Of a server with TLS of its own. Servers talk to each other by it, and not without.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnTls {
     pub(crate) certificate: Certificate,
     /// As PEM.
     pub(crate) authority: String,
-    /// Servers talk to each other by it, and not without.
-    pub(crate) among_servers: bool,
 }
 
 impl OwnTls {
@@ -55,7 +53,6 @@ impl OwnTls {
         Self {
             certificate: certificate.clone(),
             authority: authority.pem().to_owned(),
-            among_servers: true,
         }
     }
 }
@@ -288,16 +285,7 @@ impl Server {
 
     /// Where servers talk to each other.
     pub(crate) fn addr_for_others(&self) -> SocketAddr {
-        let by_tls = self
-            .spec
-            .own_tls
-            .as_ref()
-            .is_some_and(|it| it.among_servers);
-        self.tls_port
-            .as_ref()
-            .filter(|_| by_tls)
-            .unwrap_or(&self.port)
-            .addr()
+        self.tls_port.as_ref().unwrap_or(&self.port).addr()
     }
 
     /// Where the others of a cluster reach it.
@@ -542,6 +530,13 @@ impl Server {
             .as_int()
             .and_then(|n| usize::try_from(n).ok());
         count.expect("DBSIZE is answered with a number")
+    }
+
+    /// Whether it says that it is no replica.
+    pub(crate) fn is_primary(&self) -> bool {
+        let role = self.command(&["ROLE"]).ok();
+        let role = role.as_ref().and_then(Reply::as_array);
+        role.is_some_and(|it| it.first().and_then(Reply::as_str) == Some("master"))
     }
 
     /// The string stored at `key`.

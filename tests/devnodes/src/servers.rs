@@ -1,5 +1,6 @@
 //! Several servers, as a lock needs them.
 
+use std::net::SocketAddr;
 use std::ops::Index;
 use std::slice;
 use std::thread;
@@ -93,6 +94,34 @@ impl Servers {
         };
         wait_for(what, || self.holders(key) == 0)
     }
+}
+
+/// How a URL names the servers of a group or a cluster: `:PASSWORD@HOST:PORT,HOST:PORT,…`
+pub(crate) fn places(
+    password: Option<&str>,
+    servers: &Servers,
+    place: fn(&Server) -> SocketAddr,
+) -> String {
+    let login = password.map(|it| format!(":{it}@")).unwrap_or_default();
+    let places: Vec<_> = servers.iter().map(|it| place(it).to_string()).collect();
+    login + &places.join(",")
+}
+
+/// Lets no replica among these servers hear of anything any more; blocks until none does.
+pub(crate) fn cut_replication<'a>(servers: impl Iterator<Item = &'a Server>) -> Result<(), Error> {
+    let (replicas, primaries): (Vec<_>, Vec<_>) = servers.partition(|it| !it.is_primary());
+    // Refused, they try again and again.
+    for replica in &replicas {
+        replica.command(&["CONFIG", "SET", "masterauth", "wrong"])?;
+    }
+    for primary in primaries {
+        primary.command(&["CLIENT", "KILL", "TYPE", "replica"])?;
+    }
+    let is_cut = |it: &&Server| it.info("master_link_status").as_deref() == Some("down");
+    wait_for(
+        || "the replicas lose their primaries".to_owned(),
+        || replicas.iter().all(is_cut),
+    )
 }
 
 impl Index<usize> for Servers {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::PATIENT;
 use crate::cluster::map::is_ready;
+use crate::servers::cut_replication;
 use crate::wait::wait_for;
 use crate::{Cluster, Error, lock};
 
@@ -111,21 +112,7 @@ impl Cluster {
 
     /// Lets no replica hear of new keys any more; blocks until none does.
     pub fn cut_replication(&self) -> Result<(), Error> {
-        let is_replica = |it: &usize| self.servers[*it].info("role").as_deref() == Some("slave");
-        let (replicas, masters): (Vec<_>, Vec<_>) = self.present().partition(is_replica);
-        // Refused, they try again and again.
-        for it in &replicas {
-            self.servers[*it].command(&["CONFIG", "SET", "masterauth", "wrong"])?;
-        }
-        for it in masters {
-            self.servers[it].command(&["CLIENT", "KILL", "TYPE", "replica"])?;
-        }
-        let cut =
-            |it: &usize| self.servers[*it].info("master_link_status").as_deref() == Some("down");
-        wait_for(
-            || "the replicas lose their masters".to_owned(),
-            || replicas.iter().all(cut),
-        )
+        cut_replication(self.present().map(|it| &self.servers[it]))
     }
 
     /// Takes that back; blocks until [all is well](Self::wait_until_well).
@@ -140,17 +127,15 @@ impl Cluster {
     /// The server that replicates this master; none if none does.
     pub fn replica_of(&self, master: usize) -> Option<usize> {
         let port = self.servers[master].port().to_string();
-        let of = |it: usize, field: &str| self.servers[it].info(field);
-        let mut replicas = self
-            .present()
-            .filter(|it| of(*it, "role").as_deref() == Some("slave"));
-        replicas.find(|it| of(*it, "master_port").as_deref() == Some(&port))
+        let port_of = |it: usize| self.servers[it].info("master_port");
+        let mut replicas = self.present().filter(|it| !self.servers[*it].is_primary());
+        replicas.find(|it| port_of(*it).as_deref() == Some(&port))
     }
 
     /// Those that say that they are masters.
     pub fn masters(&self) -> Vec<usize> {
         self.present()
-            .filter(|it| self.servers[*it].info("role").as_deref() == Some("master"))
+            .filter(|it| self.servers[*it].is_primary())
             .collect()
     }
 }
