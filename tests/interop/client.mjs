@@ -2,7 +2,7 @@
 //
 // usage: node client.mjs FOLDER URL...        (FOLDER is the one that holds node_modules)
 //
-// Says "ready VERSIONS", then answers each line on stdin with one line on stdout, and ends when stdin does:
+// Says "ready", then answers each line on stdin with one line on stdout, and ends when stdin does:
 //
 //   acquire NAME TTL_MS    one attempt: "held" or "refused"
 //   release                of what was acquired last: "released", or "failed REASON"
@@ -40,10 +40,7 @@ async function release() {
   }
 }
 
-// redlock's package.json cannot be asked for: its exports do not name it. It lies two folders above its entry point.
-const version = (name, file) => `${name} ${require(file).version.replace(/^v/, "")}`;
-const own = require.resolve("redlock").replace(/dist.*/, "package.json");
-console.log(`ready ${version("redlock", own)}, ${version("ioredis", "ioredis/package.json")}, Node ${process.versions.node}`);
+console.log("ready");
 
 for await (const line of createInterface({ input: process.stdin })) {
   const [command, ...args] = line.split(" ");

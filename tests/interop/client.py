@@ -2,16 +2,14 @@
 
 usage: client.py redlock-py|pottery URL...        (PYTHONPATH says where the packages are)
 
-Says "ready VERSIONS", then answers each line on stdin with one line on stdout, and ends when stdin does:
+Says "ready", then answers each line on stdin with one line on stdout, and ends when stdin does:
 
   acquire NAME TTL_MS    one attempt: "held" or "refused"
   release                of what was acquired last: "released", or "failed REASON"
 """
 
-import platform
 import sys
 import types
-from importlib.metadata import version
 
 
 def redlock_py(urls):
@@ -55,7 +53,7 @@ def pottery(urls):
 def main():
     package, *urls = sys.argv[1:]
     client = {"redlock-py": redlock_py, "pottery": pottery}[package](urls)
-    print(f"ready {package} {version(package)}, redis {version('redis')}, Python {platform.python_version()}", flush=True)
+    print("ready", flush=True)
 
     for line in sys.stdin:
         match line.split():

@@ -3,16 +3,11 @@
 //! Each set is made in a stage beside its final place and moved there in one step, so that neither an interrupted run
 //! nor two at a time leave half of one behind. Its place is named after what was pinned: new pins, new folder.
 
-use std::collections::HashSet;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
-
-use crossbeam_channel::after;
+use std::sync::OnceLock;
 
 /// `cargo clean` removes it.
 const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/interop");
@@ -20,9 +15,6 @@ const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/interop");
 const REQUIREMENTS: &str = include_str!("requirements.txt");
 const PACKAGE: &str = include_str!("package.json");
 const PACKAGE_LOCK: &str = include_str!("package-lock.json");
-
-const TRIES: u32 = 3;
-const BETWEEN_TRIES: Duration = Duration::from_secs(2);
 
 /// The folder for PYTHONPATH. Downloads on the first call ever; decided once per process.
 pub(crate) fn python() -> Result<&'static Path, String> {
@@ -35,25 +27,13 @@ pub(crate) fn python() -> Result<&'static Path, String> {
             write(&list, REQUIREMENTS)?;
             let mut pip = Command::new("python3");
             // No dependencies: the list has them all. mmh3, which pottery names, is compiled, and its locks do without.
-            pip.args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--root-user-action=ignore",
-            ])
-            .args([
-                "--no-input",
-                "--retries",
-                "5",
-                "--no-deps",
-                "--require-hashes",
-                "--target",
-            ])
-            .arg(stage)
-            .arg("--requirement")
-            .arg(list);
+            let options = "-m pip install --quiet --disable-pip-version-check --no-input \
+                           --root-user-action=ignore --retries 5 --no-deps --require-hashes";
+            pip.args(options.split_whitespace());
+            pip.arg("--target")
+                .arg(stage)
+                .arg("--requirement")
+                .arg(list);
             run(&mut pip)
         })
     });
@@ -71,28 +51,11 @@ pub(crate) fn node() -> Result<&'static Path, String> {
             write(&stage.join("package-lock.json"), PACKAGE_LOCK)?;
             let mut npm = Command::new("npm");
             npm.args(["ci", "--prefix"]).arg(stage).current_dir(stage);
-            run(npm.args([
-                "--ignore-scripts",
-                "--no-audit",
-                "--no-fund",
-                "--no-update-notifier",
-                "--loglevel=error",
-            ]))
+            npm.args(["--ignore-scripts", "--no-audit", "--no-fund"]);
+            run(npm.args(["--no-update-notifier", "--loglevel=error"]))
         })
     });
     found.as_deref().map_err(Clone::clone)
-}
-
-/// Which versions are tried, past the test runner, which would keep it for itself.
-pub(crate) fn say_once(versions: &str) {
-    static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
-    if SAID
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .insert(versions.to_owned())
-    {
-        let _ = writeln!(io::stderr(), "interop: with {versions}");
-    }
 }
 
 /// The folder with what `pins` say, made by `install` if it is not there.
@@ -104,34 +67,14 @@ fn installed(
     let mut hasher = DefaultHasher::new();
     pins.hash(&mut hasher);
     let place = Path::new(FOLDER).join(format!("{name}-{:016x}", hasher.finish()));
-    let mut tries = 1;
-    while !place.is_dir() {
-        let stage = Path::new(FOLDER).join(format!("{name}-stage-{}-{tries}", process::id()));
+    let stage = Path::new(FOLDER).join(format!("{name}-stage-{}", process::id()));
+    if !place.is_dir() {
         let _ = fs::remove_dir_all(&stage); // of an earlier process that had this id
         fs::create_dir_all(&stage).map_err(|err| format!("{}: {err}", stage.display()))?;
+        install(&stage)?;
+        let moved = fs::rename(&stage, &place);
         // A place that exists by now was made by another process, and is as good.
-        let made = install(&stage).and_then(|()| {
-            fs::rename(&stage, &place).or_else(|err| {
-                if place.is_dir() {
-                    Ok(())
-                } else {
-                    Err(err.to_string())
-                }
-            })
-        });
-        let _ = fs::remove_dir_all(&stage);
-        match made {
-            Ok(()) => break,
-            Err(err) if tries == TRIES => return Err(format!("after {TRIES} tries: {err}")),
-            Err(err) => {
-                let _ = writeln!(
-                    io::stderr(),
-                    "interop: try {tries} of {TRIES} to install failed: {err}"
-                );
-                let _ = after(BETWEEN_TRIES).recv();
-            }
-        }
-        tries += 1;
+        moved.or_else(|err| place.is_dir().then_some(()).ok_or(err.to_string()))?;
     }
     Ok(place)
 }

@@ -6,30 +6,23 @@
 //! | pottery | Python | `redlock:` and the name |
 //! | redlock 5 with ioredis | Node | the name |
 //!
-//! Each claim is tried with each of them: about mutexes here; about readers, writers and sets of names in [`forms`].
+//! Each claim is tried with each of them, for each kind of our locks of that name.
 //!
 //! Each is a child process, `client.py` or `client.mjs`, that is told line by line what to do. Runs only with
 //! `QUORLOCK_INTEROP=1`, because it needs python3 with pip and node with npm, and downloads the clients once: to below
 //! cargo's target folder, at versions and hashes that `requirements.txt` and `package-lock.json` pin.
 
-mod forms;
 mod install;
 mod peer;
 
 use std::io::{self, Write};
 use std::sync::Once;
+use std::thread;
 use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
-use forms::{
-    a_lock_of_the_other_client_refuses_all_our_kinds,
-    a_release_of_the_other_client_reaches_our_waiting_kinds,
-    each_of_our_kinds_refuses_the_other_client_until_its_release,
-    our_lost_kinds_leave_the_lock_of_the_other_client,
-    our_readers_refuse_the_other_client_until_the_last_release,
-};
 use peer::{Client, Peer};
-use quorlock::LockManager;
+use quorlock::{AcquireError, Hold, LockManager, LostReason, ReleaseError};
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -37,9 +30,6 @@ const VARIABLE: &str = "QUORLOCK_INTEROP";
 
 /// Outlives any test that is not about the end of a lock.
 const TTL: Duration = Duration::from_secs(60);
-
-/// The shortest that the default response timeout allows.
-const SHORT: Duration = Duration::from_millis(400);
 
 /// One client and us, on the same nodes.
 struct World {
@@ -66,10 +56,9 @@ impl World {
     }
 
     /// The peer takes the lock, on every node: it may say so when a majority has answered.
-    fn peer_takes_it(&mut self) -> TestResult {
-        assert!(self.peer.acquire("report", TTL)?, "the lock is free");
+    fn peer_takes_it(&mut self) {
+        assert!(self.peer.acquire("report", TTL), "the lock is free");
         self.wait_until_everywhere();
-        Ok(())
     }
 
     fn wait_until_everywhere(&self) {
@@ -78,17 +67,16 @@ impl World {
         });
     }
 
+    /// Theirs was there to be released, and nothing of ours is left.
+    fn peer_releases_it(&mut self) -> TestResult {
+        assert_eq!(self.peer.release(), "released");
+        self.servers.wait_until_free(&self.key)?;
+        Ok(())
+    }
+
     /// The value of the lock on each node.
     fn values(&self) -> Vec<Option<Vec<u8>>> {
         self.servers.iter().map(|it| it.get(&self.key)).collect()
-    }
-
-    fn key_counts(&self) -> Vec<usize> {
-        let without_record = |it: &devnodes::Server| {
-            let record = it.exists("quorlock:record").into();
-            it.key_count().saturating_sub(record)
-        };
-        self.servers.iter().map(without_record).collect()
     }
 
     /// Somebody deletes the lock on so many servers.
@@ -97,6 +85,35 @@ impl World {
             server.command(&["DEL", &self.key])?;
         }
         Ok(())
+    }
+}
+
+/// Our kinds of locks of that name.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Mutex,
+    Reader,
+    Writer,
+    Set,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Mutex, Kind::Reader, Kind::Writer, Kind::Set];
+
+    /// Without renewal, which would heal nodes that lost the lock.
+    fn take(self, locks: &LockManager, wait: Duration) -> Result<Hold, AcquireError> {
+        let (mutex, both) = (locks.mutex("report"), locks.rw_lock("report").renew(false));
+        let set = locks.multi_lock(["another", "report"]).renew(false);
+        Ok(match self {
+            Kind::Mutex => mutex.renew(false).try_lock_for(wait)?.into(),
+            Kind::Reader => both.try_read_for(wait)?.into(),
+            Kind::Writer => both.try_write_for(wait)?.into(),
+            Kind::Set => set.try_lock_for(wait)?.into(),
+        })
+    }
+
+    fn try_take(self, locks: &LockManager) -> Result<Hold, AcquireError> {
+        self.take(locks, Duration::ZERO)
     }
 }
 
@@ -110,15 +127,10 @@ macro_rules! claims {
 }
 
 claims! {
-    a_lock_of_the_other_client_on_a_bare_majority_refuses_ours,
-    our_lock_on_a_bare_majority_refuses_the_other_client,
-    the_other_client_leaves_our_lock_after_its_loss,
-    our_expired_guard_leaves_the_lock_of_the_other_client,
-    the_other_client_leaves_our_lock_after_its_expiry,
-    a_lock_of_the_other_client_refuses_all_our_kinds,
-    each_of_our_kinds_refuses_the_other_client_until_its_release,
-    our_readers_refuse_the_other_client_until_the_last_release,
+    a_lock_of_the_other_client_on_a_bare_majority_refuses_all_our_kinds,
+    each_of_our_kinds_on_a_bare_majority_refuses_the_other_client_until_its_release,
     a_release_of_the_other_client_reaches_our_waiting_kinds,
+    the_other_client_leaves_our_lock_after_its_loss,
     our_lost_kinds_leave_the_lock_of_the_other_client,
 }
 
@@ -138,40 +150,67 @@ fn run(client: Client, nodes: usize, claim: fn(World) -> TestResult) -> TestResu
     claim(World::new(client, nodes)?)
 }
 
-fn a_lock_of_the_other_client_on_a_bare_majority_refuses_ours(mut world: World) -> TestResult {
-    world.peer_takes_it()?;
+fn a_lock_of_the_other_client_on_a_bare_majority_refuses_all_our_kinds(
+    mut world: World,
+) -> TestResult {
+    world.peer_takes_it();
     world.delete_lock(world.servers.len() / 2)?;
-    let values = world.values();
+    let (values, another) = (world.values(), world.key.replace("report", "another"));
 
-    let err = world.locks.mutex("report").try_lock().unwrap_err();
+    for kind in Kind::ALL {
+        let err = kind.try_take(&world.locks).err().ok_or("held by them")?;
+        assert!(err.is_held(), "{kind:?}: {err}");
+        // A node that was not waited for gives back a moment later.
+        eventually("our grants are given back", || {
+            world.values() == values && world.servers.holders(&another) == 0
+        });
+    }
+    world.peer_releases_it()
+}
 
-    assert!(err.is_held(), "{err}");
-    // A node that was not waited for gives back a moment later.
-    eventually("our grants are given back", || world.values() == values);
+fn each_of_our_kinds_on_a_bare_majority_refuses_the_other_client_until_its_release(
+    mut world: World,
+) -> TestResult {
+    for kind in Kind::ALL {
+        let ours = kind.try_take(&world.locks)?;
+        world.wait_until_everywhere();
+        world.delete_lock(world.servers.len() / 2)?;
+
+        assert!(!world.peer.acquire("report", TTL), "held by us: {kind:?}");
+
+        ours.check()?;
+        ours.release()?;
+        world.peer_takes_it();
+        world.peer_releases_it()?;
+    }
     Ok(())
 }
 
-fn our_lock_on_a_bare_majority_refuses_the_other_client(mut world: World) -> TestResult {
-    // Without renewal, which would heal the nodes that lost it.
-    let guard = world.locks.mutex("report").renew(false).try_lock()?;
-    world.wait_until_everywhere();
-    world.delete_lock(world.servers.len() / 2)?;
+fn a_release_of_the_other_client_reaches_our_waiting_kinds(mut world: World) -> TestResult {
+    for kind in Kind::ALL {
+        world.peer_takes_it();
+        let before = world.locks.stats().rounds_held;
+        let locks = world.locks.clone();
+        let waiter = thread::Builder::new().spawn(move || kind.take(&locks, PATIENCE))?;
+        eventually("we were refused", || {
+            before < world.locks.stats().rounds_held
+        });
+        assert_eq!(world.peer.release(), "released", "{kind:?}");
 
-    assert!(!world.peer.acquire("report", TTL)?, "held by us");
-
-    guard.check()?;
-    guard.release()?;
+        waiter.join().unwrap()?.release()?;
+        world.servers.wait_until_free(&world.key)?;
+    }
     Ok(())
 }
 
 fn the_other_client_leaves_our_lock_after_its_loss(mut world: World) -> TestResult {
-    world.peer_takes_it()?;
+    world.peer_takes_it();
     world.delete_lock(world.servers.len())?;
     let guard = world.locks.mutex("report").try_lock()?;
     world.wait_until_everywhere();
     let values = world.values();
 
-    world.peer.release()?; // an error for some clients and none for others
+    world.peer.release(); // an error for some clients and none for others
 
     assert_eq!(world.values(), values);
     guard.extend(TTL)?;
@@ -179,36 +218,25 @@ fn the_other_client_leaves_our_lock_after_its_loss(mut world: World) -> TestResu
     Ok(())
 }
 
-fn our_expired_guard_leaves_the_lock_of_the_other_client(mut world: World) -> TestResult {
-    let lock = world.locks.mutex("report").ttl(SHORT).renew(false);
-    let guard = lock.try_lock()?;
-    world.servers.wait_until_free(&world.key)?;
-    let is_valid = guard.is_valid();
-    assert!(!is_valid, "the nodes forget it after the holder does");
-    world.peer_takes_it()?;
-    let values = world.values();
-
-    drop(guard);
-
-    world.locks.shutdown();
-    assert_eq!(world.values(), values);
-    Ok(())
-}
-
-fn the_other_client_leaves_our_lock_after_its_expiry(mut world: World) -> TestResult {
-    assert!(world.peer.acquire("report", SHORT)?, "the lock is free");
-    let guard = world.locks.mutex("report").try_lock_for(PATIENCE)?;
-    // We have a majority; on the other nodes theirs may last a moment longer, and an extension brings ours.
-    eventually("our key is on every node", || {
+fn our_lost_kinds_leave_the_lock_of_the_other_client(mut world: World) -> TestResult {
+    for kind in Kind::ALL {
+        let ours = kind.try_take(&world.locks)?;
+        world.wait_until_everywhere();
+        world.delete_lock(world.servers.len())?;
+        world.peer_takes_it();
         let values = world.values();
-        guard.extend(TTL).is_ok() && values.iter().all(|it| it.is_some() && *it == values[0])
-    });
-    let values = world.values();
 
-    world.peer.release()?; // an error for some clients and none for others
+        // We have not noticed: this release is really sent, and finds it.
+        let released = ours.release();
+        let is_gone =
+            matches!(&released, Err(ReleaseError::Lost(lost)) if lost.reason == LostReason::Gone);
+        assert!(is_gone, "{kind:?}: {released:?}");
 
-    assert_eq!(world.values(), values);
-    guard.extend(TTL)?;
-    guard.release()?;
+        // On the nodes that refuse this the release has been executed before.
+        let tried = kind.try_take(&world.locks);
+        assert!(tried.is_err_and(|it| it.is_held()), "{kind:?}");
+        assert_eq!(world.values(), values, "{kind:?}");
+        world.peer_releases_it()?;
+    }
     Ok(())
 }

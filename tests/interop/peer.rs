@@ -1,13 +1,10 @@
 //! Another client, in a process of its own.
 
 use std::error::Error;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded};
-use devnodes::PATIENCE;
+use devnodes::ChildProcess;
 
 use crate::install;
 
@@ -31,25 +28,19 @@ impl Client {
     fn command(self) -> Result<Command, String> {
         let here = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop");
         let python = |package| {
-            let packages = install::python().map_err(|err| {
-                format!("the Python half could not run (it needs python3 with pip): {err}")
-            })?;
+            let packages = install::python()?;
             let mut command = Command::new("python3");
-            command
-                .env("PYTHONPATH", packages)
-                .arg(format!("{here}/client.py"))
-                .arg(package);
+            command.env("PYTHONPATH", packages);
+            command.arg(format!("{here}/client.py")).arg(package);
             Ok(command)
         };
         match self {
             Client::RedlockPy => python("redlock-py"),
             Client::Pottery => python("pottery"),
             Client::NodeRedlock => {
-                let folder = install::node().map_err(|err| {
-                    format!("the Node half could not run (it needs node with npm): {err}")
-                })?;
                 let mut command = Command::new("node");
-                command.arg(format!("{here}/client.mjs")).arg(folder);
+                command.arg(format!("{here}/client.mjs"));
+                command.arg(install::node()?);
                 Ok(command)
             }
         }
@@ -57,78 +48,31 @@ impl Client {
 }
 
 /// A running client. Ends with this value, and with this process however that ends: its stdin closes.
-pub(crate) struct Peer {
-    child: Child,
-    stdin: ChildStdin,
-    lines: Receiver<String>,
-}
+pub(crate) struct Peer(ChildProcess);
 
 impl Peer {
     pub(crate) fn start(client: Client, urls: &[String]) -> Result<Peer, Box<dyn Error>> {
         let mut command = client.command()?;
-        let mut child = command
-            .args(urls)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdin = child.stdin.take().ok_or("no stdin")?;
-        let stdout = BufReader::new(child.stdout.take().ok_or("no stdout")?);
-        let (send, lines) = bounded(16);
-        // Ends when the child does.
-        thread::Builder::new()
-            .name("interop-peer".into())
-            .spawn(move || {
-                for line in stdout.lines().map_while(Result::ok) {
-                    if send.send(line).is_err() {
-                        return;
-                    }
-                }
-            })?;
-        let peer = Peer {
-            child,
-            stdin,
-            lines,
-        };
-        let said = peer.answer()?;
-        let versions = said
-            .strip_prefix("ready ")
-            .ok_or_else(|| format!("said {said:?} instead of \"ready\""))?;
-        install::say_once(versions);
-        Ok(peer)
+        command.args(urls);
+        let process = ChildProcess::run(command, "");
+        assert_eq!(process.hear(), "ready");
+        Ok(Peer(process))
     }
 
     /// One attempt: whether it got the lock.
-    pub(crate) fn acquire(&mut self, name: &str, ttl: Duration) -> Result<bool, Box<dyn Error>> {
-        match self
-            .ask(&format!("acquire {name} {}", ttl.as_millis()))?
-            .as_str()
-        {
-            "held" => Ok(true),
-            "refused" => Ok(false),
-            other => Err(format!("acquire: {other}").into()),
-        }
+    pub(crate) fn acquire(&mut self, name: &str, ttl: Duration) -> bool {
+        let said = self.ask(&format!("acquire {name} {}", ttl.as_millis()));
+        assert!(["held", "refused"].contains(&&*said), "{said}");
+        said == "held"
     }
 
     /// Releases what was acquired last: "released", or what went wrong.
-    pub(crate) fn release(&mut self) -> Result<String, Box<dyn Error>> {
+    pub(crate) fn release(&mut self) -> String {
         self.ask("release")
     }
 
-    fn ask(&mut self, line: &str) -> Result<String, Box<dyn Error>> {
-        writeln!(self.stdin, "{line}")?;
-        self.answer()
-    }
-
-    fn answer(&self) -> Result<String, Box<dyn Error>> {
-        let no_answer =
-            |err| format!("the client ended or does not answer, see its messages above: {err}");
-        Ok(self.lines.recv_timeout(PATIENCE).map_err(no_answer)?)
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn ask(&mut self, line: &str) -> String {
+        self.0.tell(line);
+        self.0.hear()
     }
 }
