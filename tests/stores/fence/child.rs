@@ -1,15 +1,11 @@
-//! A database server and its command-line clients, as processes.
+//! A database server, as a process.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
+use std::process::{ChildStdin, Command, Stdio};
 
-use devnodes::PATIENCE;
 use tempfile::TempDir;
 
 /// Runs the server until this process has ended, however it ends, and removes its folder. Deaf to ctrl-c, for the same end.
@@ -78,67 +74,6 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let errors = String::from_utf8_lossy(&output.stderr);
     let done = output.status.success();
     done.then_some(()).ok_or(format!("{trying}: {errors}"))
-}
-
-/// A client that reads statements from its input, and the lines that it writes.
-pub(crate) struct Client {
-    process: Child,
-    input: ChildStdin,
-    lines: Receiver<String>,
-}
-
-impl Client {
-    /// Its errors come between its other lines.
-    pub(crate) fn start(mut command: Command) -> io::Result<Client> {
-        let (output, input) = io::pipe()?;
-        let errors = input.try_clone()?;
-        command.stdin(Stdio::piped()).stdout(input).stderr(errors);
-        let mut process = command.spawn()?;
-        // It has the other ends of the pipe, which would not close otherwise.
-        drop(command);
-        let input = process.stdin.take().expect("it is a pipe");
-        let lines = read_lines(output);
-        Ok(Client {
-            process,
-            input,
-            lines,
-        })
-    }
-
-    pub(crate) fn send(&mut self, text: &str) {
-        // If it has ended, so do its lines.
-        let _ = self.input.write_all(text.as_bytes());
-    }
-
-    /// The next line, or none if the client has ended.
-    pub(crate) fn line(&mut self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
-            Ok(line) => Some(line),
-            Err(mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                panic!("waited {PATIENCE:?} in vain: the client's next line")
-            }
-        }
-    }
-}
-
-fn read_lines(output: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, lines) = mpsc::channel();
-    thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// Whether the client program connects and does this.

@@ -24,5 +24,6 @@ mod page;
 mod postgres;
 mod redis;
 mod s3;
+mod shell;
 mod sql;
 mod sqlite;

@@ -1,11 +1,47 @@
 //! What is the same for all SQL databases: the table of `fence`, and a row of one's own.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use quorlock::FencingToken;
 use quorlock::fence::{Sql, Stale};
 
-use crate::cases::{Session, Store, next_token};
+use crate::cases::{Session, Store, assert_stale, next_token};
+
+/// The same tests for an SQL database: `$fenced` is an expression for the function that fences a row by the table, or
+/// by its own column. `$slept` are transactions for [`slept_before_registration`].
+macro_rules! sql_cases {
+    ($fenced:expr, $slept:expr) => {
+        mod table {
+            use super::*;
+            crate::cases::cases!($fenced.map(|it| it.fenced(false)));
+
+            #[test]
+            fn f9_a_reader_behind_a_later_writer_finds_its_token() {
+                let Some(database) = $fenced else { return };
+                crate::sql::readers(&database.fenced(false));
+            }
+
+            #[test]
+            fn f9_names_of_the_fence_do_not_share_a_row() {
+                let Some(database) = $fenced else { return };
+                crate::sql::names(&database.fenced(false));
+            }
+
+            #[test]
+            fn f9_a_holder_that_slept_before_its_registration_is_rejected() {
+                let Some(database) = $fenced else { return };
+                crate::sql::slept_before_registration(&database.fenced(false), &$slept);
+            }
+        }
+
+        mod own_row {
+            use super::*;
+            crate::cases::cases!($fenced.map(|it| it.fenced(true)));
+        }
+    };
+}
+pub(crate) use sql_cases;
 
 /// The data: a number per name, with a column for the way without the table.
 pub(crate) const DATA: &str = "CREATE TABLE tickets (name varchar(40) PRIMARY KEY, remaining bigint NOT NULL, token bigint NOT NULL)";
@@ -60,7 +96,9 @@ pub(crate) struct Fenced<C> {
 }
 
 impl<D: Db + 'static, C: Fn() -> D + Sync> Fenced<C> {
-    pub(crate) fn new(dialect: Dialect, name: String, own_row: bool, connect: C) -> Self {
+    pub(crate) fn new(dialect: Dialect, own_row: bool, connect: C) -> Self {
+        static NAMES: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tickets-{}", NAMES.fetch_add(1, Ordering::Relaxed));
         let row = format!("INSERT INTO tickets (name, remaining, token) VALUES ('{name}', 10, 0)");
         connect().run(&row, &[]).unwrap();
         Fenced {
@@ -231,14 +269,40 @@ pub(crate) fn readers<D: Db + 'static, C: Fn() -> D + Sync>(store: &Fenced<C>) {
 }
 
 /// Names that a database may take for one.
-pub(crate) fn names(db: &mut impl Db, dialect: &Dialect) {
+pub(crate) fn names<D: Db + 'static, C: Fn() -> D + Sync>(store: &Fenced<C>) {
+    let (mut db, fence) = ((store.connect)(), store.dialect.fence);
     let names = ["Names", "names", "names ", "nämes", "names:ä"];
     for (name, token) in names.iter().zip(1..) {
         let (name, token) = (Value::Text(name), Value::Int(token));
-        db.run(dialect.fence.register, &[name, token]).unwrap();
+        db.run(fence.register, &[name, token]).unwrap();
     }
     for (name, token) in names.iter().zip(1..) {
-        let largest = db.run(dialect.fence.largest, &[Value::Text(name)]);
+        let largest = db.run(fence.largest, &[Value::Text(name)]);
         assert_eq!(largest, Ok(Some(token)), "{name:?}");
+    }
+}
+
+/// With each of these beginnings of its transaction; and the errors that some databases have instead of a refusal.
+pub(crate) fn slept_before_registration<D: Db + 'static, C: Fn() -> D + Sync>(
+    store: &Fenced<C>,
+    transactions: &[(&str, &[&str])],
+) {
+    for (begin, errors) in transactions {
+        let (mut first, mut second) = (store.holder(), store.holder());
+        let (ours, next) = (next_token(), next_token());
+        first.register(ours).unwrap();
+        first.db.run(begin, &[]).unwrap();
+        let read = first.read();
+        second.register(next).unwrap();
+        second.write(next, read - 1).unwrap();
+
+        match first.enter(ours) {
+            Err(Failed::Stale(stale)) => assert_eq!(stale.seen, Some(next.get()), "{begin}"),
+            Err(Failed::Db(code)) => assert!(errors.contains(&&*code), "{begin}: {code}"),
+            Ok(()) => panic!("{begin}: a stale holder was accepted"),
+        }
+        first.db.run("ROLLBACK", &[]).unwrap();
+        assert_stale(first.write(ours, read - 1), ours, next);
+        assert_eq!(second.read(), read - 1);
     }
 }

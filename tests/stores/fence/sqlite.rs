@@ -1,6 +1,5 @@
 //! SQLite, compiled into this program.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use devnodes::PATIENCE;
@@ -9,8 +8,8 @@ use rusqlite::types::{ToSqlOutput, Value as Owned};
 use rusqlite::{Connection, ToSql, params_from_iter};
 use tempfile::TempDir;
 
-use crate::cases::{Session, assert_stale, cases, next_token};
-use crate::sql::{Code, DATA, Db, Dialect, Failed, Fenced, Value};
+use crate::cases::{Session, assert_stale, next_token};
+use crate::sql::{Code, DATA, Db, Dialect, Fenced, Value, sql_cases};
 
 pub(crate) const DIALECT: Dialect = Dialect {
     fence: SQLITE,
@@ -50,9 +49,7 @@ impl Sqlite {
     }
 
     fn fenced(self, own_row: bool) -> Fenced<impl Fn() -> Connection + Sync> {
-        static NAMES: AtomicU32 = AtomicU32::new(0);
-        let name = format!("tickets-{}", NAMES.fetch_add(1, Ordering::Relaxed));
-        Fenced::new(DIALECT, name, own_row, move || self.connect())
+        Fenced::new(DIALECT, own_row, move || self.connect())
     }
 }
 
@@ -83,15 +80,9 @@ impl Db for Connection {
     }
 }
 
-mod table {
-    use super::*;
-    cases!(Some(Sqlite::new().fenced(false)));
-}
-
-mod own_row {
-    use super::*;
-    cases!(Some(Sqlite::new().fenced(true)));
-}
+// The trap: BEGIN, without IMMEDIATE, reads an old state; then the registration fails as busy
+// (SQLITE_BUSY_SNAPSHOT), however long it waits.
+sql_cases!(Some(Sqlite::new()), [("BEGIN", &["517"][..])]);
 
 #[test]
 fn f9_a_sleeping_holder_in_a_sqlite_transaction_excludes_others() {
@@ -110,32 +101,4 @@ fn f9_a_sleeping_holder_in_a_sqlite_transaction_excludes_others() {
     second.register(next).unwrap();
     assert_eq!(second.read(), 9);
     assert_stale(first.write(ours, 7), ours, next);
-}
-
-/// The trap: BEGIN, without IMMEDIATE, reads an old state; then the registration fails as busy, however long it waits.
-#[test]
-fn f9_a_sqlite_holder_that_read_before_its_registration_cannot_write() {
-    let store = Sqlite::new().fenced(false);
-    let (mut first, mut second) = (store.holder(), store.holder());
-    let (ours, next) = (next_token(), next_token());
-
-    first.db.run("BEGIN", &[]).unwrap();
-    let read = first.read();
-    second.register(next).unwrap();
-    second.write(next, read - 1).unwrap();
-    let old = rusqlite::ffi::SQLITE_BUSY_SNAPSHOT.to_string();
-    assert!(matches!(first.enter(ours), Err(Failed::Db(code)) if code == old));
-    first.db.run("ROLLBACK", &[]).unwrap();
-    assert_stale(first.write(ours, read - 1), ours, next);
-}
-
-#[test]
-fn f9_a_reader_behind_a_later_writer_finds_its_token() {
-    crate::sql::readers(&Sqlite::new().fenced(false));
-}
-
-#[test]
-fn f9_names_of_the_fence_do_not_share_a_row() {
-    let sqlite = Sqlite::new();
-    crate::sql::names(&mut sqlite.connect(), &DIALECT);
 }
