@@ -1,6 +1,6 @@
 //! The process that takes locks, works under them, and tells the judge what it believes.
 //!
-//! What it takes and does there is a [`Work`]: all clients turn to the same one at the same time, so that they meet.
+//! What it takes and does there is a [`Workload`]: all clients turn to the same one at the same time, so that they meet.
 //!
 //! It is as careless as a program can be without breaking a rule: half of the time it writes without another look at
 //! its guard. What it writes then is for the resource to refuse.
@@ -13,13 +13,13 @@ use std::{process, thread};
 use quorlock::observer::{Event, Observer};
 use quorlock::{AcquireError, LockManager, LostReason, ReleaseError};
 
-use crate::ambush::{Ambush, Phase, REPORTED};
 use crate::child::{orders, say};
-use crate::grip::{Call, Grip, Taken};
+use crate::guards::{Call, Guard, Taken};
 use crate::judge::Line;
 use crate::options::builder;
+use crate::phase_signals::{Phase, PhaseSignals, REPORTED};
 use crate::support::{between, boot, nanos, times};
-use crate::works::Work;
+use crate::workloads::Workload;
 
 /// How a client is to be; told in one line.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Role {
     pub(crate) judge: String,
     pub(crate) ttl: Duration,
     pub(crate) seed: u64,
-    pub(crate) works: Vec<Work>,
+    pub(crate) works: Vec<Workload>,
     /// Planted: it does not renew, and claims to hold the lock until it gives it back.
     pub(crate) deaf: bool,
     /// Without, which is planted, it counts the votes of nodes that may have forgotten locks. The same for all clients: a
@@ -47,7 +47,7 @@ impl Role {
             judge: judge.to_owned(),
             ttl,
             seed: 0,
-            works: Work::ALL.to_vec(),
+            works: Workload::ALL.to_vec(),
             deaf: false,
             quarantine: true,
             slow: false,
@@ -82,7 +82,12 @@ impl Role {
             seed: word().parse().unwrap(),
             works: word()
                 .split(',')
-                .map(|name| Work::ALL.into_iter().find(|it| it.name() == name).unwrap())
+                .map(|name| {
+                    Workload::ALL
+                        .into_iter()
+                        .find(|it| it.name() == name)
+                        .unwrap()
+                })
                 .collect(),
             deaf: word().parse().unwrap(),
             quarantine: word().parse().unwrap(),
@@ -100,16 +105,16 @@ fn child_that_locks() {
     let role = Role::read(&role);
     let builder = builder(&role.urls, role.ttl).quarantine(role.quarantine);
     let locks = builder.observer(reports_losses(&role)).build().unwrap();
-    let ambush = Ambush::start(locks.clone());
+    let signals = PhaseSignals::start(locks.clone());
     let finish = Arc::new(AtomicBool::new(false));
     thread::spawn({
-        let (ambush, finish) = (ambush.clone(), Arc::clone(&finish));
+        let (signals, finish) = (signals.clone(), Arc::clone(&finish));
         move || {
             for order in orders {
                 if order == "finish" {
                     finish.store(true, Ordering::SeqCst);
                 } else {
-                    assert!(ambush.obey(&order), "{order:?} is no order");
+                    assert!(signals.obey(&order), "{order:?} is no order");
                 }
             }
             // The parent is gone.
@@ -121,7 +126,7 @@ fn child_that_locks() {
         rng: fastrand::Rng::with_seed(role.seed),
         role,
         locks,
-        ambush,
+        signals,
         judge,
     };
     say("ready");
@@ -139,8 +144,8 @@ fn child_that_locks() {
 /// Reports each loss to the judge at once: the client may be killed before its next look at its guard.
 ///
 /// RACE: T1, a renewal, finds no majority with the lock, counts that, and queues the release of the rest; T2, another client, gets
-/// the lock; T3, an ambush, kills this client before its events are told. Therefore the ambush waits until everything counted
-/// is reported.
+/// the lock; T3, [`PhaseSignals`], kills this client before its events are told. Therefore it waits until
+/// everything counted is reported.
 fn reports_losses(role: &Role) -> Arc<dyn Observer> {
     let (number, judge) = (role.number, Mutex::new(Line::connect(&role.judge)));
     Arc::new(move |event: &Event| {
@@ -162,13 +167,13 @@ pub(crate) struct Client {
     role: Role,
     pub(crate) rng: fastrand::Rng,
     locks: LockManager,
-    ambush: Ambush,
+    signals: PhaseSignals,
     judge: Line,
 }
 
 /// A hold, as the judge knows it.
 pub(crate) struct Hold {
-    pub(crate) grip: Grip,
+    pub(crate) guard: Guard,
     pub(crate) names: String,
     number: String,
     extends: bool,
@@ -184,7 +189,7 @@ impl Client {
             slow,
             ..
         } = &self.role;
-        let work = Work::of_now(works, *ttl, *slow);
+        let work = Workload::of_now(works, *ttl, *slow);
         let extends = self.rng.u8(..4) == 0;
         // A renewal finds out what has been lost.
         let renew = self.rng.u8(..4) >= if *slow { 2 } else { 1 } && !deaf;
@@ -197,11 +202,11 @@ impl Client {
             patience: self.rng.u8(..4),
         };
 
-        self.ambush.enter(Phase::Acquire);
+        self.signals.enter(Phase::Acquire);
         let asked = boot();
         let taken = work.take(&self.locks, &mut self.rng, &call);
         let acquired = boot();
-        self.ambush.enter(Phase::Renewal);
+        self.signals.enter(Phase::Renewal);
         match taken {
             Ok(taken) => {
                 let times = format!("{extended} {asked} {acquired}");
@@ -214,17 +219,17 @@ impl Client {
                 thread::sleep(between(&mut self.rng, self.role.ttl, 0.0, 0.02));
             }
         }
-        self.ambush.enter(Phase::Nothing);
+        self.signals.enter(Phase::Nothing);
     }
 
     fn claim(&mut self, taken: Taken, extends: bool, times: &str) -> Hold {
         let Role { number, ttl, .. } = &self.role;
-        let Taken { grip, mode, names } = taken;
-        let (token, ttl) = (grip.token().get(), nanos(*ttl));
+        let Taken { guard, mode, names } = taken;
+        let (token, ttl) = (guard.token().get(), nanos(*ttl));
         let lease = format!("lease {number} {mode} {names} {token} {ttl} {times}");
         let number = self.judge.ask(&lease);
         Hold {
-            grip,
+            guard,
             names,
             number,
             extends,
@@ -292,7 +297,7 @@ impl Client {
         let length = match self.rng.u8(..40) {
             _ if self.role.deaf => (1.5, 2.5),
             // Long enough to be renewed.
-            _ if self.ambush.waits_for(Phase::Renewal) => (0.4, 0.9),
+            _ if self.signals.waits_for(Phase::Renewal) => (0.4, 0.9),
             0..=29 if self.role.slow => (0.3, 1.0),
             0 => (0.5, 2.0),
             1..=4 => (0.1, 0.6),
@@ -309,7 +314,7 @@ impl Client {
             }
             if hold.extends && next_extension <= now && !self.role.deaf {
                 next_extension = now + nanos(self.role.ttl / 3);
-                let _ = hold.grip.hold().extend(self.role.ttl);
+                let _ = hold.guard.hold().extend(self.role.ttl);
             }
             thread::sleep(step.min(Duration::from_nanos(until - now)));
             valid = self.look(hold);
@@ -319,7 +324,7 @@ impl Client {
     /// Asks the guard, and tells the judge what it said.
     pub(crate) fn look(&mut self, hold: &Hold) -> bool {
         let before = boot();
-        let remaining = hold.grip.hold().remaining();
+        let remaining = hold.guard.hold().remaining();
         let after = boot();
         let remaining = if self.role.deaf {
             self.role.ttl / 2
@@ -336,20 +341,20 @@ impl Client {
 
     fn end(&mut self, hold: Hold) {
         self.look(&hold);
-        let Hold { grip, number, .. } = hold;
+        let Hold { guard, number, .. } = hold;
         self.judge.ask(&format!("releasing {number} {}", boot()));
-        self.ambush.enter(Phase::Release);
+        self.signals.enter(Phase::Release);
         let how = if self.rng.bool() {
-            drop(grip);
+            drop(guard);
             "dropped"
         } else {
-            match grip.release() {
+            match guard.release() {
                 Ok(_) | Err(ReleaseError::NotConfirmed { .. }) => "released",
                 Err(ReleaseError::Lost(lost)) => how_lost(lost.reason),
                 Err(_) => "lost",
             }
         };
-        self.ambush.enter(Phase::Nothing);
+        self.signals.enter(Phase::Nothing);
         self.judge.ask(&format!("ended {number} {how}"));
     }
 }

@@ -11,8 +11,8 @@ use devnodes::{Clock, Proxy, Server, eventually};
 
 use crate::client::Role;
 use crate::clusters::Spot;
-use crate::crew::Crew;
 use crate::faults::{ClientFault, NodeFault, Place, catch_up};
+use crate::fleet::Fleet;
 use crate::judge::{Judge, Manner};
 use crate::last;
 use crate::nodes::{Kind, Nodes};
@@ -20,7 +20,7 @@ use crate::options::QUARANTINE;
 use crate::steps::Steps;
 use crate::support::*;
 use crate::verdict::{RULES, Report};
-use crate::works::Work;
+use crate::workloads::Workload;
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     pub(crate) node_faults: Vec<NodeFault>,
     pub(crate) client_faults: Vec<ClientFault>,
     /// What clients do, in turn.
-    pub(crate) works: Vec<Work>,
+    pub(crate) works: Vec<Workload>,
     pub(crate) lasts: Duration,
     pub(crate) seed: u64,
     /// Planted: every client claims more than its guard does.
@@ -53,7 +53,7 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) report: Report,
-    /// By kind; of ambushes also by the phase that they hit.
+    /// By kind; of stops and kills also by the phase that they hit.
     pub(crate) faults: BTreeMap<String, u64>,
     /// Keys that were left when all clients had ended and no server or link was in trouble.
     pub(crate) orphans: Vec<String>,
@@ -78,7 +78,7 @@ impl Plan {
             hands: 1,
             node_faults: Vec::new(),
             client_faults: Vec::new(),
-            works: Work::ALL.to_vec(),
+            works: Workload::ALL.to_vec(),
             lasts,
             seed,
             deaf: false,
@@ -153,7 +153,7 @@ impl Campaign {
 
     fn run(self) -> Outcome {
         let mut rng = fastrand::Rng::with_seed(self.plan.seed);
-        let mut crew = self.recruit(rng.fork());
+        let mut fleet = self.recruit(rng.fork());
         let in_steps = self.plan.kind != Kind::Servers;
         thread::scope(|scope| {
             let hands: Vec<_> = (0..self.plan.hands)
@@ -168,7 +168,7 @@ impl Campaign {
                     })
                 })
                 .collect();
-            self.trouble_clients(&mut crew);
+            self.trouble_clients(&mut fleet);
             for hand in hands {
                 hand.join()
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -184,7 +184,8 @@ impl Campaign {
                 thread::sleep(ms(20));
                 let answer = self.judge.ask(&format!("acquired-since {healed}"));
                 let have: Vec<&str> = answer.split(' ').collect();
-                crew.members
+                fleet
+                    .members
                     .iter()
                     .all(|it| have.contains(&it.number.to_string().as_str()))
                     && self.plan.works.iter().all(|it| have.contains(&it.name()))
@@ -192,7 +193,7 @@ impl Campaign {
         );
         // By now everything has expired that clients have left who were killed or found no way to a node.
         sleep_until(healed + nanos(self.plan.ttl) + 20_000_000);
-        let rounds = crew.finish();
+        let rounds = fleet.finish();
         eventually("the servers have read all that clients have sent", || {
             self.nodes.all_servers().all(is_left_alone)
         });
@@ -209,7 +210,7 @@ impl Campaign {
         self.outcome(rounds, orphans)
     }
 
-    fn recruit(&self, rng: fastrand::Rng) -> Crew {
+    fn recruit(&self, rng: fastrand::Rng) -> Fleet {
         let Plan {
             ttl,
             deaf,
@@ -231,7 +232,7 @@ impl Campaign {
             slow: kind != Kind::Servers,
             ..Role::new(&self.judge.address, ttl, urls)
         };
-        Crew::start(clients, role, rng)
+        Fleet::start(clients, role, rng)
     }
 
     fn trouble_nodes(&self, mut rng: fastrand::Rng) {
@@ -327,12 +328,12 @@ impl Campaign {
     }
 
     /// What clients do now.
-    fn work_of_now(&self) -> Work {
+    fn work_of_now(&self) -> Workload {
         let is_slow = self.plan.kind != Kind::Servers;
-        Work::of_now(&self.plan.works, self.plan.ttl, is_slow)
+        Workload::of_now(&self.plan.works, self.plan.ttl, is_slow)
     }
 
-    fn is_acquired_since(&self, since: u64, work: Work) -> bool {
+    fn is_acquired_since(&self, since: u64, work: Workload) -> bool {
         let answer = self.judge.ask(&format!("acquired-since {since}"));
         answer.split(' ').any(|it| it == work.name())
     }
@@ -366,7 +367,7 @@ impl Campaign {
         *last = boot();
     }
 
-    fn trouble_clients(&self, crew: &mut Crew) {
+    fn trouble_clients(&self, fleet: &mut Fleet) {
         let Plan {
             client_faults, ttl, ..
         } = &self.plan;
@@ -378,23 +379,23 @@ impl Campaign {
             }
             if queue.is_empty() {
                 queue.clone_from(client_faults);
-                crew.rng.shuffle(&mut queue);
+                fleet.rng.shuffle(&mut queue);
             }
             let Some(fault) = queue.pop() else { continue };
-            let i = crew.rng.usize(..crew.members.len());
-            let member = &mut crew.members[i];
+            let i = fleet.rng.usize(..fleet.members.len());
+            let member = &mut fleet.members[i];
             let whom = (member.number, &mut member.child, member.clock.as_ref());
-            let done = fault.inflict(whom, *ttl, &mut crew.rng, &self.judge);
+            let done = fault.inflict(whom, *ttl, &mut fleet.rng, &self.judge);
             let (phase, dead) = done.unwrap_or_else(|err| panic!("{fault:?}: {err}"));
             if let Some(phase) = phase {
                 let name = format!("{}:{phase}", fault.name());
                 *self.faults.lock().unwrap().entry(name).or_default() += 1;
             }
             if dead {
-                crew.members[i] = crew.recruit();
-                crew.members[i].wait_until_ready();
+                fleet.members[i] = fleet.recruit();
+                fleet.members[i].wait_until_ready();
             }
-            thread::sleep(between(&mut crew.rng, *ttl, 0.0, 0.4));
+            thread::sleep(between(&mut fleet.rng, *ttl, 0.0, 0.4));
         }
     }
 

@@ -4,10 +4,10 @@ use crate::conductor::Plan;
 use crate::faults::{ClientFault, NodeFault};
 use crate::options::{seconds, seed};
 use crate::support::ms;
-use crate::works::Work;
+use crate::workloads::Workload;
 
 /// What ends a hand-over halfway: who frees the lock, who gets it or what lies between them is gone.
-fn crowd(name: &str, clients: u64, works: &[Work], old: bool) {
+fn crowd(name: &str, clients: u64, works: &[Workload], old: bool) {
     let Some(lasts) = seconds(12.0, true) else {
         return;
     };
@@ -39,22 +39,22 @@ fn crowd(name: &str, clients: u64, works: &[Work], old: bool) {
 
 #[test]
 fn eight_clients_on_two_names() {
-    crowd("crowd", 8, &[Work::Registers], false);
+    crowd("crowd", 8, &[Workload::Registers], false);
 }
 
 #[test]
 fn thirty_clients_on_two_names() {
-    crowd("large crowd", 30, &[Work::Registers], false);
+    crowd("large crowd", 30, &[Workload::Registers], false);
 }
 
 #[test]
 fn twelve_clients_on_two_permits() {
-    crowd("crowd of permits", 12, &[Work::Permits], false);
+    crowd("crowd of permits", 12, &[Workload::Permits], false);
 }
 
 #[test]
 fn eight_clients_that_poll_on_two_names() {
-    let works = [Work::Registers, Work::Permits];
+    let works = [Workload::Registers, Workload::Permits];
     crowd("crowd that polls", 8, &works, true);
 }
 
@@ -67,7 +67,7 @@ fn sixteen_clients_on_healthy_servers() {
     let plan = Plan {
         clients: 16,
         ttl: ms(2_000),
-        works: vec![Work::Permits, Work::Registers],
+        works: vec![Workload::Permits, Workload::Registers],
         ..Plan::new("crowd on well servers", 3, lasts, seed())
     };
     let lost = plan.run_safely().report.count("lost");

@@ -7,12 +7,12 @@ use std::time::Duration;
 use devnodes::{Clock, Error, Group, Proxy, Server};
 use rustix::process::Signal;
 
-use crate::ambush::Phase;
 use crate::child::ChildProcess;
 use crate::clusters::Spot;
 use crate::groups;
 use crate::history::Effect;
 use crate::judge::Judge;
+use crate::phase_signals::Phase;
 use crate::support::{between, boot, times};
 
 /// What can be done to a node.
@@ -370,7 +370,7 @@ impl ClientFault {
             }
         };
         let phase = stop.unwrap_or_else(|| Phase::ALL[rng.usize(..3)]);
-        // A round trip with its two ends takes some hundred microseconds here; some ambushes come after it.
+        // A round trip with its two ends takes some hundred microseconds here; some signals come after it.
         let delay = if rng.u8(..4) == 0 {
             rng.u64(..20_000)
         } else {
@@ -385,7 +385,7 @@ impl ClientFault {
             child.tell("never-mind");
             child.hear()
         });
-        let Some(where_) = said.strip_prefix("ambushed ") else {
+        let Some(where_) = said.strip_prefix("signalled in ") else {
             return Ok((None, false));
         };
         if stop.is_none() {

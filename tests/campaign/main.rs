@@ -4,13 +4,13 @@
 //! | --- | --- |
 //! | [`conductor`] | starts [`nodes`], clients and the judge, does the [`faults`], heals, and reads the report |
 //! | [`steps`] | what is done to nodes that are several servers, [`groups`] and [`clusters`] |
-//! | [`crew`] | the clients, from the conductor's side |
+//! | [`fleet`] | the clients, from the conductor's side |
 //! | [`client`] | a process with a manager of its own that takes locks, works under them and says what it believes |
-//! | [`works`] | what clients do under each kind of lock |
+//! | [`workloads`] | what clients do under each kind of lock |
 //! | [`judge`] | a process with the resource that is to be protected; it writes down what clients say ([`history`]) and compares it at the end ([`verdict`]) |
 //!
 //! A campaign ends with all servers well. Then every client must get a lock, and when the last is gone no key may be left, not
-//! even one that would expire. [`biting`] shows that the judge objects to what is wrong.
+//! even one that would expire. [`judge_tests`] shows that the judge objects to what is wrong.
 //!
 //! `cargo test` runs a short campaign of everything at once. With `QUORLOCK_LONG=1` each fault is also done alone, and nodes
 //! are also groups and clusters.
@@ -25,25 +25,25 @@
 )]
 
 mod alone;
-mod ambush;
-mod biting;
 mod child;
 mod client;
 mod clusters;
 mod conductor;
-mod crew;
 mod crowd;
 mod faults;
-mod grip;
+mod fleet;
 mod groups;
+mod guards;
 mod history;
 mod judge;
+mod judge_tests;
 mod last;
 mod mixed;
 mod nodes;
 mod options;
+mod phase_signals;
 mod several;
 mod steps;
 mod support;
 mod verdict;
-mod works;
+mod workloads;

@@ -8,14 +8,14 @@ use crate::conductor::{Outcome, Plan};
 use crate::faults::{ClientFault, NodeFault};
 use crate::options::{seconds, seed};
 use crate::support::{announce, ms};
-use crate::works::Work;
+use crate::workloads::Workload;
 
 /// Long enough to do everything to clients that can be done to them.
 const TO_SEE_ALL: Duration = Duration::from_secs(25);
 
 /// With steps of clients' wall clocks beside the loss of counters: tokens go by the nodes' clocks.
 fn everything(
-    works: &[Work],
+    works: &[Workload],
     nodes: usize,
     links: bool,
     usual: f64,
@@ -46,8 +46,8 @@ fn everything(
     }
     // Otherwise their locks were mutexes.
     for (work, what) in [
-        (Work::Readers, "readers-together"),
-        (Work::Permits, "permits-together"),
+        (Workload::Readers, "readers-together"),
+        (Workload::Permits, "permits-together"),
     ] {
         let is_expected = TO_SEE_ALL <= lasts && works.contains(&work);
         assert!(!is_expected || 0 < outcome.report.count(what), "no {what}");
@@ -57,36 +57,36 @@ fn everything(
 
 #[test]
 fn everything_at_once_for_a_short_time() {
-    let outcome = everything(&Work::ALL, 5, false, 4.0, false).unwrap();
+    let outcome = everything(&Workload::ALL, 5, false, 4.0, false).unwrap();
     assert!(!outcome.faults.is_empty(), "nothing was done");
 }
 
 #[test]
 fn everything_at_once_on_three_nodes() {
-    everything(&Work::ALL, 3, false, 12.0, true);
+    everything(&Workload::ALL, 3, false, 12.0, true);
 }
 
 #[test]
 fn everything_at_once_on_five_nodes() {
-    everything(&Work::ALL, 5, false, 20.0, true);
+    everything(&Workload::ALL, 5, false, 20.0, true);
 }
 
 #[test]
 fn everything_at_once_over_bad_links() {
-    everything(&Work::ALL, 5, true, 12.0, true);
+    everything(&Workload::ALL, 5, true, 12.0, true);
 }
 
 #[test]
 fn everything_at_once_with_readers() {
-    everything(&[Work::Readers], 5, false, 12.0, true);
+    everything(&[Workload::Readers], 5, false, 12.0, true);
 }
 
 #[test]
 fn everything_at_once_with_several_names() {
-    everything(&[Work::Transfers], 5, false, 12.0, true);
+    everything(&[Workload::Transfers], 5, false, 12.0, true);
 }
 
 #[test]
 fn everything_at_once_with_permits() {
-    everything(&[Work::Permits], 5, false, 12.0, true);
+    everything(&[Workload::Permits], 5, false, 12.0, true);
 }

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::biting::run_until;
 use crate::conductor::Plan;
 use crate::faults::{ClientFault, NodeFault};
+use crate::judge_tests::run_until;
 use crate::nodes::Kind;
 use crate::options::{seconds, seed};
 use crate::support::announce;

@@ -3,7 +3,7 @@
 use quorlock::{AcquireError, LockManager};
 
 use crate::client::{Client, Hold};
-use crate::grip::{Call, Grip, Taken};
+use crate::guards::{Call, Guard, Taken};
 use crate::history::Mode;
 
 pub(crate) const NAME: &str = "permits";
@@ -24,7 +24,7 @@ pub(crate) fn take(
     )?;
     let names = format!("{NAME}/{}", permit.slot());
     Ok(Taken {
-        grip: Grip::Permit(permit),
+        guard: Guard::Permit(permit),
         mode: Mode::OneOf(PERMITS),
         names,
     })
@@ -36,10 +36,10 @@ pub(crate) fn work(client: &mut Client, hold: &Hold) {
 
 #[cfg(test)]
 mod tests {
-    use crate::biting::{Tale, assert_deaf_clients_are_seen};
     use crate::history::Effect;
     use crate::judge::Manner;
-    use crate::works::Work;
+    use crate::judge_tests::{Tale, assert_deaf_clients_are_seen};
+    use crate::workloads::Workload;
 
     #[test]
     fn one_holder_more_than_permits_is_detected() {
@@ -66,6 +66,6 @@ mod tests {
 
     #[test]
     fn permit_holders_that_use_them_too_long_are_detected() {
-        assert_deaf_clients_are_seen("crowd", Work::Permits, false);
+        assert_deaf_clients_are_seen("crowd", Workload::Permits, false);
     }
 }

@@ -3,7 +3,7 @@
 use quorlock::{AcquireError, LockManager};
 
 use crate::client::{Client, Hold};
-use crate::grip::{Call, Taken};
+use crate::guards::{Call, Taken};
 
 pub(crate) const NAME: &str = "registers";
 

@@ -10,12 +10,12 @@ use std::time::Duration;
 use quorlock::{AcquireError, LockManager};
 
 use crate::client::{Client, Hold};
-use crate::grip::{Call, Taken};
+use crate::guards::{Call, Taken};
 use crate::support::{boot, nanos};
 
 /// Its resources, and so its locks, are named after it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Work {
+pub(crate) enum Workload {
     Registers,
     Readers,
     Transfers,
@@ -40,20 +40,20 @@ macro_rules! parts {
     };
 }
 
-impl Work {
-    pub(crate) const ALL: [Work; 4] = [
-        Work::Registers,
-        Work::Readers,
-        Work::Transfers,
-        Work::Permits,
+impl Workload {
+    pub(crate) const ALL: [Workload; 4] = [
+        Workload::Registers,
+        Workload::Readers,
+        Workload::Transfers,
+        Workload::Permits,
     ];
 
     fn parts(self) -> Parts {
         match self {
-            Work::Registers => parts!(registers),
-            Work::Readers => parts!(readers),
-            Work::Transfers => parts!(transfers),
-            Work::Permits => parts!(permits),
+            Workload::Registers => parts!(registers),
+            Workload::Readers => parts!(readers),
+            Workload::Transfers => parts!(transfers),
+            Workload::Permits => parts!(permits),
         }
     }
 
@@ -62,7 +62,7 @@ impl Work {
     }
 
     /// What all clients do now. Slow ones stay with it for longer than they hold a lock.
-    pub(crate) fn of_now(works: &[Work], ttl: Duration, slow: bool) -> Work {
+    pub(crate) fn of_now(works: &[Workload], ttl: Duration, slow: bool) -> Workload {
         let turns = boot() / nanos(if slow { ttl * 2 } else { ttl / 2 });
         works[usize::try_from(turns).unwrap() % works.len()]
     }

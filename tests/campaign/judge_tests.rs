@@ -8,7 +8,7 @@ use crate::judge::{Judge, Manner};
 use crate::options::seconds;
 use crate::support::{boot, ms};
 use crate::verdict::{RULES, Report};
-use crate::works::Work;
+use crate::workloads::Workload;
 
 /// A ttl in the histories below, in nanoseconds.
 pub(crate) const TTL: u64 = 1_000_000_000;
@@ -361,7 +361,7 @@ pub(crate) fn run_until(rule: &str, plan: Plan) -> Report {
 
 /// Clients trust their locks for too long in this work, and if it is `trusting` the resource does as well: the judge objects.
 #[track_caller]
-pub(crate) fn assert_deaf_clients_are_seen(rule: &str, work: Work, trusting: bool) {
+pub(crate) fn assert_deaf_clients_are_seen(rule: &str, work: Workload, trusting: bool) {
     let Some(lasts) = seconds(3.0, true) else {
         return;
     };
@@ -378,7 +378,7 @@ pub(crate) fn assert_deaf_clients_are_seen(rule: &str, work: Work, trusting: boo
 fn clients_that_use_their_locks_too_long_are_detected() {
     let plan = Plan {
         deaf: true,
-        works: vec![Work::Registers],
+        works: vec![Workload::Registers],
         ..Plan::new("planted: deaf", 3, ms(2_000), 1)
     };
     let report = run_until("overlap", plan);
@@ -397,7 +397,7 @@ fn storage_without_tokens_loses_updates_of_stopped_clients() {
     };
     let plan = Plan {
         trusting: true,
-        works: vec![Work::Registers],
+        works: vec![Workload::Registers],
         client_faults: vec![ClientFault::StopInRenewal],
         ..Plan::new("planted: no tokens", 3, lasts, 1)
     };
@@ -411,7 +411,7 @@ fn storage_without_tokens_loses_updates_of_stopped_clients() {
 fn unreported_flushes_of_nodes_are_detected() {
     let plan = Plan {
         secretive: true,
-        works: vec![Work::Registers],
+        works: vec![Workload::Registers],
         hands: 3,
         node_faults: vec![NodeFault::Flush],
         ..Plan::new("planted: flushes that nobody tells of", 3, ms(2_000), 1)

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use crate::child;
 use crate::client::Role;
 
-pub(crate) struct Crew {
+pub(crate) struct Fleet {
     pub(crate) members: Vec<Member>,
     pub(crate) rng: fastrand::Rng,
     /// Of whoever comes next.
@@ -24,21 +24,21 @@ pub(crate) struct Member {
 /// Of all clients: rounds won, rounds that others held, extensions, locks lost.
 type Sums = [u64; 4];
 
-impl Crew {
+impl Fleet {
     /// Blocks until all are ready.
-    pub(crate) fn start(clients: u64, role: Role, rng: fastrand::Rng) -> Crew {
-        let mut crew = Crew {
+    pub(crate) fn start(clients: u64, role: Role, rng: fastrand::Rng) -> Fleet {
+        let mut fleet = Fleet {
             members: Vec::new(),
             rng,
             role,
             next_number: 0,
         };
         for _ in 0..clients {
-            let member = crew.recruit();
-            crew.members.push(member);
+            let member = fleet.recruit();
+            fleet.members.push(member);
         }
-        crew.members.iter().for_each(Member::wait_until_ready);
-        crew
+        fleet.members.iter().for_each(Member::wait_until_ready);
+        fleet
     }
 
     /// A new client, which gets to work at once.

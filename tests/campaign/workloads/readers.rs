@@ -3,7 +3,7 @@
 use quorlock::{AcquireError, LockManager};
 
 use crate::client::{Client, Hold};
-use crate::grip::{Call, Grip, Taken};
+use crate::guards::{Call, Guard, Taken};
 use crate::history::Mode;
 
 pub(crate) const NAME: &str = "readers";
@@ -24,7 +24,7 @@ pub(crate) fn take(
             || lock.read(),
         )?;
         return Ok(Taken {
-            grip: Grip::Read(guard),
+            guard: Guard::Read(guard),
             mode: Mode::Shared,
             names: name,
         });
@@ -40,24 +40,24 @@ pub(crate) fn take(
         || lock.write(),
     )?;
     Ok(Taken {
-        grip: Grip::Write(guard),
+        guard: Guard::Write(guard),
         mode: Mode::Exclusive,
         names: name,
     })
 }
 
 pub(crate) fn work(client: &mut Client, hold: &Hold) {
-    match hold.grip {
-        Grip::Read(_) => client.compare(hold),
+    match hold.guard {
+        Guard::Read(_) => client.compare(hold),
         _ => client.update(hold),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::biting::{Tale, assert_deaf_clients_are_seen};
     use crate::judge::Manner;
-    use crate::works::Work;
+    use crate::judge_tests::{Tale, assert_deaf_clients_are_seen};
+    use crate::workloads::Workload;
 
     const READS: &str = "shared readers/0";
     const WRITES: &str = "exclusive readers/0";
@@ -142,6 +142,6 @@ mod tests {
 
     #[test]
     fn readers_that_use_their_locks_too_long_are_detected() {
-        assert_deaf_clients_are_seen("torn", Work::Readers, true);
+        assert_deaf_clients_are_seen("torn", Workload::Readers, true);
     }
 }

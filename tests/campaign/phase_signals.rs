@@ -24,7 +24,7 @@ pub(crate) enum Phase {
     Nothing = 0,
     /// From the call to its return.
     Acquire = 1,
-    /// While the guard exists; an ambush waits for the manager to send something: a renewal.
+    /// While the guard exists; a signal waits for the manager to send something: a renewal.
     Renewal = 2,
     Release = 3,
 }
@@ -53,7 +53,7 @@ struct Order {
 
 /// Shared by the client's threads.
 #[derive(Clone)]
-pub(crate) struct Ambush {
+pub(crate) struct PhaseSignals {
     shared: Arc<Shared>,
     go: Sender<()>,
 }
@@ -65,20 +65,20 @@ struct Shared {
     order: Mutex<Option<Order>>,
 }
 
-impl Ambush {
-    pub(crate) fn start(locks: LockManager) -> Ambush {
+impl PhaseSignals {
+    pub(crate) fn start(locks: LockManager) -> PhaseSignals {
         let shared = Arc::new(Shared {
             phase: AtomicU8::new(0),
             turn: AtomicU64::new(0),
             order: Mutex::new(None),
         });
         let (go, begun) = mpsc::channel();
-        let ambush = Ambush {
+        let signals = PhaseSignals {
             shared: Arc::clone(&shared),
             go,
         };
         thread::spawn(move || shared.lie_in_wait(&begun, &locks));
-        ambush
+        signals
     }
 
     /// The client begins something else.
@@ -106,7 +106,7 @@ impl Ambush {
             "stop" => Signal::STOP,
             "kill" => Signal::KILL,
             "never-mind" => {
-                // Otherwise the ambush has begun, and says so itself.
+                // Otherwise it is about to happen, and is reported then.
                 if self.shared.order.lock().unwrap().take().is_some() {
                     say("never-mind");
                 }
@@ -160,7 +160,7 @@ impl Shared {
                 Phase::Release,
             ];
             let phase = phase[usize::from(self.phase.load(Ordering::SeqCst))];
-            say(format_args!("ambushed {}", phase.name()));
+            say(format_args!("signalled in {}", phase.name()));
             // RACE: see `reports_losses`.
             let counted = || {
                 let stats = locks.stats();

@@ -4,7 +4,7 @@
 use quorlock::{AcquireError, LockManager};
 
 use crate::client::{Client, Hold};
-use crate::grip::{Call, Taken};
+use crate::guards::{Call, Taken};
 
 pub(crate) const NAME: &str = "transfers";
 
@@ -51,9 +51,9 @@ pub(crate) fn work(client: &mut Client, hold: &Hold) {
 
 #[cfg(test)]
 mod tests {
-    use crate::biting::{Tale, assert_deaf_clients_are_seen};
     use crate::judge::Manner;
-    use crate::works::Work;
+    use crate::judge_tests::{Tale, assert_deaf_clients_are_seen};
+    use crate::workloads::Workload;
 
     const BOTH: &str = "exclusive transfers/0,transfers/1";
 
@@ -118,6 +118,6 @@ mod tests {
 
     #[test]
     fn set_holders_that_use_them_too_long_are_detected() {
-        assert_deaf_clients_are_seen("torn", Work::Transfers, true);
+        assert_deaf_clients_are_seen("torn", Workload::Transfers, true);
     }
 }

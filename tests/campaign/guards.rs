@@ -43,7 +43,7 @@ impl Call {
 
 /// What a client has got.
 pub(crate) struct Taken {
-    pub(crate) grip: Grip,
+    pub(crate) guard: Guard,
     pub(crate) mode: Mode,
     /// Of the resources, with commas between them.
     pub(crate) names: String,
@@ -52,37 +52,37 @@ pub(crate) struct Taken {
 impl Taken {
     pub(crate) fn exclusive(guard: LockGuard, names: impl Into<String>) -> Taken {
         Taken {
-            grip: Grip::Lock(guard),
+            guard: Guard::Lock(guard),
             mode: Mode::Exclusive,
             names: names.into(),
         }
     }
 }
 
-pub(crate) enum Grip {
+pub(crate) enum Guard {
     Lock(LockGuard),
     Read(ReadGuard),
     Write(WriteGuard),
     Permit(Permit),
 }
 
-impl Grip {
+impl Guard {
     /// Of a reader the number of the last writer.
     pub(crate) fn token(&self) -> FencingToken {
         match self {
-            Grip::Lock(it) => it.fencing_token(),
-            Grip::Read(it) => it.last_writer(),
-            Grip::Write(it) => it.fencing_token(),
-            Grip::Permit(it) => it.fencing_token(),
+            Guard::Lock(it) => it.fencing_token(),
+            Guard::Read(it) => it.last_writer(),
+            Guard::Write(it) => it.fencing_token(),
+            Guard::Permit(it) => it.fencing_token(),
         }
     }
 
     pub(crate) fn hold(&self) -> &Hold {
         match self {
-            Grip::Lock(guard) => guard,
-            Grip::Read(guard) => guard,
-            Grip::Write(guard) => guard,
-            Grip::Permit(permit) => permit,
+            Guard::Lock(guard) => guard,
+            Guard::Read(guard) => guard,
+            Guard::Write(guard) => guard,
+            Guard::Permit(permit) => permit,
         }
     }
 
@@ -91,13 +91,13 @@ impl Grip {
     }
 }
 
-impl From<Grip> for Hold {
-    fn from(grip: Grip) -> Hold {
-        match grip {
-            Grip::Lock(guard) => guard.into(),
-            Grip::Read(guard) => guard.into(),
-            Grip::Write(guard) => guard.into(),
-            Grip::Permit(permit) => permit.into(),
+impl From<Guard> for Hold {
+    fn from(guard: Guard) -> Hold {
+        match guard {
+            Guard::Lock(guard) => guard.into(),
+            Guard::Read(guard) => guard.into(),
+            Guard::Write(guard) => guard.into(),
+            Guard::Permit(permit) => permit.into(),
         }
     }
 }
