@@ -10,12 +10,11 @@ use std::time::Duration;
 use devnodes::{Clock, Proxy, Server, eventually};
 
 use crate::client::Role;
-use crate::clusters::Spot;
 use crate::faults::{ClientFault, NodeFault, Place, catch_up};
 use crate::fleet::Fleet;
 use crate::judge::{Judge, Manner};
 use crate::last;
-use crate::nodes::{Kind, Nodes};
+use crate::nodes::{Kind, Node, Nodes};
 use crate::options::QUARANTINE;
 use crate::steps::Steps;
 use crate::support::*;
@@ -134,7 +133,8 @@ impl Campaign {
         });
         let is_of_link = |it: &NodeFault| NodeFault::OF_LINKS.contains(it);
         let needs_links = plan.node_faults.iter().any(is_of_link);
-        let linked = nodes.servers.iter().filter(|_| needs_links);
+        let servers = nodes.0.iter().filter_map(Node::single);
+        let linked = servers.filter(|_| needs_links);
         let links = linked.map(|it| Proxy::start(it.addr()).unwrap()).collect();
         let hold_of_nodes = (0..plan.nodes).map(|_| Mutex::new(())).collect();
         let until = boot() + nanos(plan.lasts);
@@ -256,10 +256,8 @@ impl Campaign {
             }
             let told = |fault: NodeFault, from, to| self.note(fault, node, (from, to));
             let place = Place {
-                server: &self.nodes.servers[node],
+                node: &self.nodes.0[node],
                 link: self.links.get(node),
-                group: None,
-                spot: None,
             };
             let done = fault.inflict(place, *ttl, &mut rng, told);
             done.unwrap_or_else(|err| panic!("{fault:?} on n{node}: {err}"));
@@ -281,7 +279,7 @@ impl Campaign {
             if step.cut.is_some() {
                 step.nodes
                     .iter()
-                    .for_each(|(node, _)| self.nodes.cut_replication(*node).unwrap());
+                    .for_each(|(node, _)| self.nodes.0[*node].cut_replication().unwrap());
             }
             thread::sleep(times(*ttl, step.cut.unwrap_or(0.0)));
             thread::scope(|scope| {
@@ -305,26 +303,16 @@ impl Campaign {
 
     fn take_step(&self, fault: NodeFault, node: usize, mut rng: fastrand::Rng) {
         let told = |fault: NodeFault, from, to| self.note(fault, node, (from, to));
-        let mut done = || {
-            let (group, cluster) = (self.nodes.groups.get(node), self.nodes.clusters.get(node));
-            let spot = cluster.map(Spot::find).transpose()?;
-            let server = spot
-                .map(|it| it.server())
-                .or(group.map(|it| &it.servers[0]))
-                .unwrap();
-            let place = Place {
-                server,
-                link: None,
-                group,
-                spot,
-            };
-            fault.inflict(place, self.plan.ttl, &mut rng, told)?;
-            cluster.map_or(Ok(()), |it| {
-                it.end_migrations();
-                it.restore_replication()
-            })
+        let place = Place {
+            node: &self.nodes.0[node],
+            link: None,
         };
-        done().unwrap_or_else(|err| panic!("{fault:?} on n{node}: {err}"));
+        let mut done = fault.inflict(place, self.plan.ttl, &mut rng, told);
+        if let Node::Cluster(cluster) = place.node {
+            cluster.end_migrations();
+            done = done.and_then(|()| cluster.restore_replication());
+        }
+        done.unwrap_or_else(|err| panic!("{fault:?} on n{node}: {err}"));
     }
 
     /// What clients do now.
@@ -346,12 +334,8 @@ impl Campaign {
     }
 
     fn tell_of_fault(&self, fault: NodeFault, node: usize, times: (u64, u64)) {
-        let has_clock = Clock::available() && self.plan.kind == Kind::Servers;
-        let ahead = if has_clock {
-            self.nodes.servers[node].clock_ahead().unwrap()
-        } else {
-            0
-        };
+        let stepped = self.nodes.0[node].single().filter(|_| Clock::available());
+        let ahead = stepped.map_or(0, |it| it.clock_ahead().unwrap());
         let (name, node) = (fault.name(), format!("n{node}"));
         self.judge
             .hear_of_fault(&name, fault.effect(), &node, times, epoch(ahead));
@@ -404,8 +388,8 @@ impl Campaign {
             let is_well = server.is_running() && !server.is_paused();
             assert!(is_well, "every fault undoes itself");
         }
-        for (i, server) in self.nodes.servers.iter().enumerate() {
-            if Clock::available() {
+        for (i, node) in self.nodes.0.iter().enumerate() {
+            if let Some(server) = node.single().filter(|_| Clock::available()) {
                 server.set_clock_rate(0).unwrap();
                 let told = |fault, from, to| self.tell_of_fault(fault, i, (from, to));
                 catch_up(server, &told).unwrap();

@@ -9,9 +9,9 @@ use rustix::process::Signal;
 
 use crate::child::ChildProcess;
 use crate::clusters::Spot;
-use crate::groups;
 use crate::history::Effect;
 use crate::judge::Judge;
+use crate::nodes::{Node, primary, promote};
 use crate::phase_signals::Phase;
 use crate::support::{between, boot, times};
 
@@ -60,13 +60,9 @@ pub(crate) enum NodeFault {
 /// A node, and the link over which clients reach it.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    pub(crate) server: &'a Server,
+    pub(crate) node: &'a Node,
     /// None if they reach it directly: then nothing can be done to it.
     pub(crate) link: Option<&'a Proxy>,
-    /// All of them, if the node is a group,
-    pub(crate) group: Option<&'a Group>,
-    /// or a cluster: then `server` serves the slot of all locks.
-    pub(crate) spot: Option<Spot<'a>>,
 }
 
 /// What can be done to a client.
@@ -162,12 +158,7 @@ impl NodeFault {
     /// Does it, holds it for a while, and undoes it. `told` is called with when it took effect.
     pub(crate) fn inflict(
         self,
-        Place {
-            server,
-            link,
-            group,
-            spot,
-        }: Place<'_>,
+        Place { node, link }: Place<'_>,
         ttl: Duration,
         rng: &mut fastrand::Rng,
         told: impl Fn(NodeFault, u64, u64),
@@ -178,12 +169,19 @@ impl NodeFault {
             told(self, from, boot());
             return Ok(());
         }
-        if let Some(group) = group {
-            return groups::fail_over(group, ttl, rng, |from, to| told(self, from, to));
-        }
-        if let Some(spot) = spot.filter(|_| !NodeFault::ALL.contains(&self)) {
-            return spot.inflict(self, ttl, rng, told);
-        }
+        let server = match node {
+            Node::Server(server) => &**server,
+            Node::Group(group) => {
+                return fail_over(group, ttl, rng, |from, to| told(self, from, to));
+            }
+            Node::Cluster(cluster) => {
+                let spot = Spot::find(cluster)?;
+                if !NodeFault::ALL.contains(&self) {
+                    return spot.inflict(self, ttl, rng, told);
+                }
+                spot.server()
+            }
+        };
         let rate = if rng.bool() { 8_000 } else { -8_000 };
         let forbidden = ["-publish", "-zpopmin"][rng.usize(..2)];
         let mut hold = |from: f64, to: f64| thread::sleep(between(rng, ttl, from, to));
@@ -254,7 +252,7 @@ impl NodeFault {
                 server.command(&["ACL", "SETUSER", "default", "+publish", "+zpopmin"])?;
                 told(self, from, boot());
             }
-            other => panic!("{other:?} without a link, a group or a cluster"),
+            other => panic!("{other:?} is none of a server"),
         }
         Ok(())
     }
@@ -300,6 +298,23 @@ impl NodeFault {
             other => panic!("{other:?} is none of a link"),
         }
     }
+}
+
+/// See [`NodeFault::FailOver`]. The old primary becomes a replica.
+fn fail_over(
+    group: &Group,
+    ttl: Duration,
+    rng: &mut fastrand::Rng,
+    told: impl Fn(u64, u64),
+) -> Result<(), Error> {
+    let old = primary(group)?;
+    let from = boot();
+    group.servers[old].kill()?;
+    let new = promote(group, old)?;
+    told(from, boot());
+    thread::sleep(between(rng, ttl, 0.0, 1.0));
+    group.servers[old].restart()?;
+    group.demote(old, new)
 }
 
 /// As in reports: `kill-empty`.

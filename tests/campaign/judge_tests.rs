@@ -141,18 +141,50 @@ fn storage_that_accepts_a_stale_write_is_detected() {
 
 #[test]
 fn overlapping_holds_and_tokens_out_of_order_are_detected() {
-    // The first is released at this time; the second has this token, and was asked for and acquired at these.
-    for (released, token, asked, acquired, rules) in [
-        (Some(10), 10, 4, 20, &["duplicate", "order"][..]),
-        (Some(10), 9, 15, 20, &["late-start", "order"]),
-        (None, 11, 0, 99, &["overlap"]),
+    const MUTEX: &str = "exclusive registers/0";
+    const READS: &str = "shared readers/0";
+    const WRITES: &str = "exclusive readers/0";
+    const PERMIT: &str = "one-of-2 permits/0";
+    const ONE: &str = "exclusive transfers/1";
+    const BOTH: &str = "exclusive transfers/0,transfers/1";
+    // The first is valid from 5 on, and released at this time, if ever; the second has this token,
+    // and was asked for and acquired at these times.
+    for (first, released, second, token, asked, acquired, rules) in [
+        (
+            MUTEX,
+            Some(10),
+            MUTEX,
+            10,
+            4,
+            20,
+            &["duplicate", "order"][..],
+        ),
+        (MUTEX, Some(10), MUTEX, 9, 15, 20, &["late-start", "order"]),
+        (MUTEX, None, MUTEX, 11, 0, 99, &["overlap"]),
+        (READS, None, WRITES, 11, 0, 99, &["overlap"]),
+        (WRITES, None, READS, 10, 0, 99, &["overlap"]),
+        // A reader has the number of the writer before it.
+        (WRITES, Some(10), READS, 10, 15, 20, &[]),
+        (WRITES, Some(10), READS, 9, 15, 20, &["late-start", "order"]),
+        (READS, Some(10), WRITES, 11, 15, 20, &[]),
+        (
+            READS,
+            Some(10),
+            WRITES,
+            10,
+            15,
+            20,
+            &["late-start", "order"],
+        ),
+        (PERMIT, None, PERMIT, 11, 0, 6, &["overlap"]),
+        (ONE, Some(10), BOTH, 9, 15, 20, &["late-start", "order"]),
     ] {
         let tale = Tale::begin(Manner::default());
-        let first = tale.hold(1, 10, 0, 5);
+        let before = tale.hold_as(first, 1, 10, 0, 5);
         if let Some(at) = released {
-            tale.release(&first, at);
+            tale.release(&before, at);
         }
-        tale.hold(2, token, asked, acquired);
+        tale.hold_as(second, 2, token, asked, acquired);
 
         tale.assert_objections(rules);
     }
@@ -359,19 +391,25 @@ pub(crate) fn run_until(rule: &str, plan: Plan) -> Report {
     panic!("no objection to {rule}; the last: {last}");
 }
 
-/// Clients trust their locks for too long in this work, and if it is `trusting` the resource does as well: the judge objects.
-#[track_caller]
-pub(crate) fn assert_deaf_clients_are_seen(rule: &str, work: Workload, trusting: bool) {
+/// Clients trust their locks for too long in this work; where nothing else shows it, the resource does as well.
+#[test]
+fn clients_of_every_kind_that_use_their_locks_too_long_are_detected() {
     let Some(lasts) = seconds(3.0, true) else {
         return;
     };
-    let plan = Plan {
-        deaf: true,
-        trusting,
-        works: vec![work],
-        ..Plan::new("planted: deaf", 3, lasts, 1)
-    };
-    run_until(rule, plan);
+    for (rule, work, trusting) in [
+        ("torn", Workload::Readers, true),
+        ("torn", Workload::Transfers, true),
+        ("crowd", Workload::Permits, false),
+    ] {
+        let plan = Plan {
+            deaf: true,
+            trusting,
+            works: vec![work],
+            ..Plan::new("planted: deaf", 3, lasts, 1)
+        };
+        run_until(rule, plan);
+    }
 }
 
 #[test]

@@ -10,7 +10,6 @@ use quorlock::LockManager;
 use crate::nodes::Nodes;
 use crate::options::TAG;
 use crate::support::{boot, ms, nanos, sleep_until};
-use crate::{clusters, groups};
 
 /// So long that no key goes by itself.
 const TTL: Duration = Duration::from_secs(120);
@@ -42,11 +41,8 @@ pub(crate) fn left_behind(nodes: &Nodes, quarantine: bool) -> Vec<String> {
         locks.semaphore("last/permits", 2).acquire().unwrap(),
     );
     thread::scope(|scope| {
-        for cluster in &nodes.clusters {
-            scope.spawn(|| clusters::hand_over(cluster).unwrap());
-        }
-        for group in &nodes.groups {
-            scope.spawn(|| groups::hand_over(group).unwrap());
+        for node in &nodes.0 {
+            scope.spawn(|| node.hand_over().unwrap());
         }
     });
     assert!(!nodes.lock_keys().is_empty(), "the keys have come along");

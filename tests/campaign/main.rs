@@ -3,7 +3,7 @@
 //! | who | what |
 //! | --- | --- |
 //! | [`conductor`] | starts [`nodes`], clients and the judge, does the [`faults`], heals, and reads the report |
-//! | [`steps`] | what is done to nodes that are several servers, [`groups`] and [`clusters`] |
+//! | [`steps`] | what is done to nodes that are several servers: groups and [`clusters`] |
 //! | [`fleet`] | the clients, from the conductor's side |
 //! | [`client`] | a process with a manager of its own that takes locks, works under them and says what it believes |
 //! | [`workloads`] | what clients do under each kind of lock |
@@ -32,7 +32,6 @@ mod conductor;
 mod crowd;
 mod faults;
 mod fleet;
-mod groups;
 mod guards;
 mod history;
 mod judge;

@@ -2,25 +2,26 @@
 
 use std::thread;
 
-use devnodes::{Builder, Clock, Cluster, Error, Group, Server, Servers};
+use devnodes::{Builder, Clock, Cluster, Error, Group, Server};
+
+use crate::clusters;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Servers,
-    /// Each node is a master and a replica: the first are watched by sentinels, the last is not.
     Groups,
-    /// Each is three masters with a replica each.
     Clusters,
 }
 
-pub(crate) struct Nodes {
-    /// They are either these
-    pub(crate) servers: Servers,
-    /// or these
-    pub(crate) groups: Vec<Group>,
-    /// or these.
-    pub(crate) clusters: Vec<Cluster>,
+pub(crate) enum Node {
+    Server(Box<Server>),
+    /// A primary and a replica, watched by Sentinels or not.
+    Group(Group),
+    /// Three primaries with a replica each.
+    Cluster(Cluster),
 }
+
+pub(crate) struct Nodes(pub(crate) Vec<Node>);
 
 /// What a server that is too old for `HELLO` answers. The other option is there to make the words even.
 fn without_hello(it: Builder) -> Builder {
@@ -34,109 +35,127 @@ fn without_hello(it: Builder) -> Builder {
 impl Nodes {
     /// `old`: single servers do not know `HELLO`, so nobody is told of a hand-over, and calls that wait poll.
     pub(crate) fn start(kind: Kind, count: usize, old: bool) -> Nodes {
-        let of = |it: Kind| if it == kind { count } else { 0 };
-        let stepped = Clock::available();
-        let options = |it: Builder| {
-            let it = if old { without_hello(it) } else { it };
-            if stepped {
-                it.appendonly().stepped_clock()
-            } else {
-                it.appendonly()
-            }
+        let start = |index: usize| {
+            Ok(match kind {
+                Kind::Servers => Node::Server(Box::new(server(old)?)),
+                Kind::Groups => {
+                    let sentinels = if index + 1 < count { 3 } else { 0 };
+                    Node::Group(Group::builder(1).sentinels(sentinels).start()?)
+                }
+                Kind::Clusters => {
+                    let cluster = Cluster::builder(3).replicas(1);
+                    let cluster = cluster.arg("--appendonly", "yes");
+                    Node::Cluster(cluster.arg("--appendfsync", "no").start()?)
+                }
+            })
         };
-        let servers = Servers::start_with(of(Kind::Servers), options).unwrap();
-        let sentinels = |it: usize| if it + 1 < count { 3 } else { 0 };
-        let groups = at_once(of(Kind::Groups), |it| {
-            Group::builder(1).sentinels(sentinels(it)).start()
-        });
-        let clusters = at_once(of(Kind::Clusters), |_| {
-            Cluster::builder(3)
-                .replicas(1)
-                .arg("--appendonly", "yes")
-                .arg("--appendfsync", "no")
-                .start()
-        });
-        Nodes {
-            servers,
-            groups,
-            clusters,
-        }
+        // They take seconds each.
+        thread::scope(|scope| {
+            let starting: Vec<_> = (0..count)
+                .map(|index| scope.spawn(move || start(index)))
+                .collect();
+            let started = starting.into_iter().map(|node| node.join().unwrap());
+            Nodes(started.collect::<Result<_, Error>>().unwrap())
+        })
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
-        let of_group = |it: &Group| {
-            if it.sentinels.is_empty() {
-                it.replicated_url()
-            } else {
-                it.sentinel_url()
-            }
+        let url = |node: &Node| match node {
+            Node::Server(server) => server.url(),
+            Node::Group(group) if group.sentinels.is_empty() => group.replicated_url(),
+            Node::Group(group) => group.sentinel_url(),
+            Node::Cluster(cluster) => cluster.url(),
         };
-        let several = self
-            .groups
-            .iter()
-            .map(of_group)
-            .chain(self.clusters.iter().map(Cluster::url));
-        self.servers.urls().into_iter().chain(several).collect()
+        self.0.iter().map(url).collect()
     }
 
     pub(crate) fn all_servers(&self) -> impl Iterator<Item = &Server> {
-        let clusters = self.clusters.iter().flat_map(|it| it.servers.iter());
-        self.servers
-            .iter()
-            .chain(self.groups.iter().flat_map(|it| it.servers.iter()))
-            .chain(clusters)
-    }
-
-    /// Lets the replicas of a node that is several servers hear of nothing.
-    pub(crate) fn cut_replication(&self, node: usize) -> Result<(), Error> {
-        self.groups
-            .get(node)
-            .map_or(Ok(()), Group::cut_replication)?;
-        self.clusters
-            .get(node)
-            .map_or(Ok(()), Cluster::cut_replication)
+        self.0.iter().flat_map(|node| match node {
+            Node::Server(server) => vec![&**server],
+            Node::Group(group) => group.servers.iter().collect(),
+            Node::Cluster(cluster) => cluster.servers.iter().collect(),
+        })
     }
 
     /// Keys that are locks, or permits, or readers: not the counters and lists that stay beside them.
     pub(crate) fn lock_keys(&self) -> Vec<String> {
-        self.masters().into_iter().flat_map(lock_keys).collect()
+        self.primaries().flat_map(lock_keys).collect()
     }
 
     /// Deletes all keys, those of replicas too.
     pub(crate) fn empty(&self) {
-        for master in self.masters() {
-            master.command(&["FLUSHALL"]).unwrap();
+        for primary in self.primaries() {
+            primary.command(&["FLUSHALL"]).unwrap();
         }
     }
 
     /// Those that clients ask.
-    fn masters(&self) -> Vec<&Server> {
-        let of_group = |it: &'_ Group| it.master().unwrap();
-        let of_groups = self.groups.iter().map(|it| &it.servers[of_group(it)]);
-        let of_clusters = self
-            .clusters
-            .iter()
-            .flat_map(|it| it.masters().into_iter().map(|index| &it.servers[index]));
-        self.servers
-            .iter()
-            .chain(of_groups)
-            .chain(of_clusters)
-            .collect()
+    fn primaries(&self) -> impl Iterator<Item = &Server> {
+        self.0.iter().flat_map(|node| match node {
+            Node::Server(server) => vec![&**server],
+            Node::Group(group) => vec![&group.servers[group.master().unwrap()]],
+            Node::Cluster(cluster) => {
+                let primaries = cluster.masters().into_iter();
+                primaries.map(|index| &cluster.servers[index]).collect()
+            }
+        })
     }
 }
 
-/// They take seconds each.
-fn at_once<T: Send>(count: usize, start: impl Fn(usize) -> Result<T, Error> + Sync) -> Vec<T> {
-    thread::scope(|scope| {
-        let start = &start;
-        let starting: Vec<_> = (0..count)
-            .map(|it| scope.spawn(move || start(it)))
-            .collect();
-        starting
-            .into_iter()
-            .map(|it| it.join().unwrap().unwrap())
-            .collect()
-    })
+fn server(old: bool) -> Result<Server, Error> {
+    let mut server = Server::builder().appendonly();
+    if old {
+        server = without_hello(server);
+    }
+    if Clock::available() {
+        server = server.stepped_clock();
+    }
+    server.start()
+}
+
+impl Node {
+    /// The server, if it is the only one.
+    pub(crate) fn single(&self) -> Option<&Server> {
+        match self {
+            Node::Server(server) => Some(&**server),
+            _ => None,
+        }
+    }
+
+    /// Lets the replicas of a node that is several servers hear of nothing.
+    pub(crate) fn cut_replication(&self) -> Result<(), Error> {
+        match self {
+            Node::Server(_) => Ok(()),
+            Node::Group(group) => group.cut_replication(),
+            Node::Cluster(cluster) => cluster.cut_replication(),
+        }
+    }
+
+    /// Lets other servers take over, without a loss of keys.
+    pub(crate) fn hand_over(&self) -> Result<(), Error> {
+        match self {
+            Node::Server(_) => Ok(()),
+            Node::Group(group) => {
+                let old = primary(group)?;
+                group.demote(old, promote(group, old)?)
+            }
+            Node::Cluster(cluster) => clusters::hand_over(cluster),
+        }
+    }
+}
+
+pub(crate) fn primary(group: &Group) -> Result<usize, Error> {
+    group.master().ok_or_else(|| Error::new("no primary"))
+}
+
+/// Another server of the group; its place.
+pub(crate) fn promote(group: &Group, old: usize) -> Result<usize, Error> {
+    if !group.sentinels.is_empty() {
+        return group.fail_over(old);
+    }
+    let new = usize::from(old == 0);
+    group.promote(new)?;
+    Ok(new)
 }
 
 pub(crate) fn lock_keys(server: &Server) -> Vec<String> {

@@ -38,8 +38,7 @@ pub(crate) fn work(client: &mut Client, hold: &Hold) {
 mod tests {
     use crate::history::Effect;
     use crate::judge::Manner;
-    use crate::judge_tests::{Tale, assert_deaf_clients_are_seen};
-    use crate::workloads::Workload;
+    use crate::judge_tests::Tale;
 
     #[test]
     fn one_holder_more_than_permits_is_detected() {
@@ -53,19 +52,5 @@ mod tests {
         tale.assert_objections(&["crowd"]);
         tale.fault(Effect::Hastens, 50);
         assert_eq!(tale.assert_objections(&[]).excused("crowd"), 1);
-    }
-
-    #[test]
-    fn two_holders_of_one_slot_are_detected() {
-        let tale = Tale::begin(Manner::default());
-        tale.hold_as("one-of-2 permits/0", 1, 10, 0, 5);
-        tale.hold_as("one-of-2 permits/0", 2, 11, 0, 6);
-
-        tale.assert_objections(&["overlap"]);
-    }
-
-    #[test]
-    fn permit_holders_that_use_them_too_long_are_detected() {
-        assert_deaf_clients_are_seen("crowd", Workload::Permits, false);
     }
 }

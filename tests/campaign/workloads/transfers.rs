@@ -52,8 +52,7 @@ pub(crate) fn work(client: &mut Client, hold: &Hold) {
 #[cfg(test)]
 mod tests {
     use crate::judge::Manner;
-    use crate::judge_tests::{Tale, assert_deaf_clients_are_seen};
-    use crate::workloads::Workload;
+    use crate::judge_tests::Tale;
 
     const BOTH: &str = "exclusive transfers/0,transfers/1";
 
@@ -104,20 +103,5 @@ mod tests {
 
         let report = tale.assert_objections(&["overlap"]);
         assert_eq!(report.objections_to("overlap"), 2, "{report}");
-    }
-
-    #[test]
-    fn a_token_of_a_set_below_that_of_a_name_is_detected() {
-        let tale = Tale::begin(Manner::default());
-        let one = tale.hold_as("exclusive transfers/1", 1, 10, 0, 5);
-        tale.release(&one, 10);
-        tale.hold_as(BOTH, 2, 9, 15, 20);
-
-        tale.assert_objections(&["late-start", "order"]);
-    }
-
-    #[test]
-    fn set_holders_that_use_them_too_long_are_detected() {
-        assert_deaf_clients_are_seen("torn", Workload::Transfers, true);
     }
 }
