@@ -12,6 +12,7 @@ use devnodes::{Clock, Proxy, Server, eventually};
 use crate::client::Role;
 use crate::faults::{ClientFault, NodeFault, Place, catch_up};
 use crate::fleet::Fleet;
+use crate::history::Fault;
 use crate::judge::{Judge, Manner};
 use crate::last;
 use crate::nodes::{Kind, Node, Nodes};
@@ -182,13 +183,10 @@ impl Campaign {
             "every client acquires a lock after the healing, and one of every work is acquired",
             || {
                 thread::sleep(ms(20));
-                let answer = self.judge.ask(&format!("acquired-since {healed}"));
-                let have: Vec<&str> = answer.split(' ').collect();
-                fleet
-                    .members
-                    .iter()
-                    .all(|it| have.contains(&it.number.to_string().as_str()))
-                    && self.plan.works.iter().all(|it| have.contains(&it.name()))
+                let have = self.judge.history().acquired_since(healed);
+                let mut clients = fleet.members.iter().map(|it| it.number.to_string());
+                clients.all(|it| have.contains(&it))
+                    && self.plan.works.iter().all(|it| have.contains(it.name()))
             },
         );
         // By now everything has expired that clients have left who were killed or found no way to a node.
@@ -322,8 +320,8 @@ impl Campaign {
     }
 
     fn is_acquired_since(&self, since: u64, work: Workload) -> bool {
-        let answer = self.judge.ask(&format!("acquired-since {since}"));
-        answer.split(' ').any(|it| it == work.name())
+        let have = self.judge.history().acquired_since(since);
+        have.contains(work.name())
     }
 
     fn note(&self, fault: NodeFault, node: usize, times: (u64, u64)) {
@@ -333,12 +331,17 @@ impl Campaign {
         }
     }
 
-    fn tell_of_fault(&self, fault: NodeFault, node: usize, times: (u64, u64)) {
+    fn tell_of_fault(&self, fault: NodeFault, node: usize, (from, to): (u64, u64)) {
         let stepped = self.nodes.0[node].single().filter(|_| Clock::available());
         let ahead = stepped.map_or(0, |it| it.clock_ahead().unwrap());
-        let (name, node) = (fault.name(), format!("n{node}"));
-        self.judge
-            .hear_of_fault(&name, fault.effect(), &node, times, epoch(ahead));
+        self.judge.history().faults.push(Fault {
+            kind: fault.name(),
+            effect: fault.effect(),
+            node,
+            from,
+            to,
+            epoch: epoch(ahead),
+        });
     }
 
     /// Without quarantine, one loss of memory per ttl is what a lock can be asked to bear. With it, a node is silent for a

@@ -412,7 +412,7 @@ impl ClientFault {
         thread::sleep(between(rng, ttl, 0.5, 3.0));
         let to = boot();
         child.signal(Signal::CONT);
-        judge.ask(&format!("stopped {number} {from} {to}"));
+        judge.history().stops.push((number, from, to));
         Ok((Some(where_.to_owned()), false))
     }
 }

@@ -20,13 +20,6 @@
 //! | `lost CLIENT`: the client's manager reports a loss at once, on a connection of its own | `ok` |
 //! | `ended LEASE HOW`: `released`, `dropped`, `expired` or `lost` | `ok` |
 //! | `failed WHY`: a call that did not get the lock | `ok` |
-//!
-//! | the conductor asks | the answer |
-//! | --- | --- |
-//! | `fault KIND EFFECT NODE FROM TO` | `ok` |
-//! | `stopped CLIENT FROM TO` | `ok` |
-//! | `acquired-since AT` | the clients that have, and the works |
-//! | `report` | see [`verdict`](crate::verdict) |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -113,7 +106,7 @@ pub(crate) enum Effect {
 pub(crate) struct Fault {
     pub(crate) kind: String,
     pub(crate) effect: Effect,
-    pub(crate) node: String,
+    pub(crate) node: usize,
     pub(crate) from: u64,
     pub(crate) to: u64,
     /// What the node's clock showed at time 0, in microseconds since 1970.
@@ -226,26 +219,17 @@ impl History {
                 }
             }
             "failed" => *self.failed.entry((*words.get(1)?).to_owned()).or_default() += 1,
-            "fault" => self.faults.push(Fault {
-                kind: (*words.get(1)?).to_owned(),
-                effect: Effect::named(words.get(2)?)?,
-                node: (*words.get(3)?).to_owned(),
-                from: number(4)?,
-                to: number(5)?,
-                epoch: number(6)?,
-            }),
-            "stopped" => self.stops.push((number(1)?, number(2)?, number(3)?)),
-            "acquired-since" => {
-                let since = number(1)?;
-                let leases = self.leases.iter().filter(|it| since <= it.acquired);
-                let who: BTreeSet<String> = leases
-                    .flat_map(|it| [it.client.to_string(), it.work().to_owned()])
-                    .collect();
-                return Some(who.into_iter().collect::<Vec<_>>().join(" "));
-            }
             _ => return None,
         }
         Some("ok".to_owned())
+    }
+
+    /// Clients and works.
+    pub(crate) fn acquired_since(&self, since: u64) -> BTreeSet<String> {
+        let leases = self.leases.iter().filter(|it| since <= it.acquired);
+        leases
+            .flat_map(|it| [it.client.to_string(), it.work().to_owned()])
+            .collect()
     }
 
     fn see(&mut self, number: usize, before: u64, after: u64, remaining: u64) {
@@ -432,25 +416,6 @@ impl fmt::Display for Mode {
             Mode::Exclusive => f.write_str("exclusive"),
             Mode::Shared => f.write_str("shared"),
             Mode::OneOf(permits) => write!(f, "one-of-{permits}"),
-        }
-    }
-}
-
-impl Effect {
-    fn named(name: &str) -> Option<Effect> {
-        Some(match name {
-            "none" => Effect::None,
-            "forgets" => Effect::Forgets,
-            "hastens" => Effect::Hastens,
-            _ => return None,
-        })
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Effect::None => "none",
-            Effect::Forgets => "forgets",
-            Effect::Hastens => "hastens",
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::conductor::Plan;
 use crate::faults::{ClientFault, NodeFault};
-use crate::history::Effect;
+use crate::history::{Effect, Fault};
 use crate::judge::{Judge, Manner};
 use crate::options::seconds;
 use crate::support::{boot, ms};
@@ -26,7 +26,7 @@ impl Tale {
     }
 
     pub(crate) fn tell(&self, line: impl AsRef<str>) -> String {
-        self.judge.ask(line.as_ref())
+        self.judge.history().answer(line.as_ref(), boot())
     }
 
     /// A hold that nothing extends: asked for and acquired at these times, and valid at `from`.
@@ -64,8 +64,14 @@ impl Tale {
     /// On a node whose clock showed `epoch` at the start.
     fn fault_of_clock(&self, effect: Effect, at: u64, epoch: u64) {
         let at = at * TTL / 100;
-        self.judge
-            .hear_of_fault("some", effect, "n0", (at, at), epoch);
+        self.judge.history().faults.push(Fault {
+            kind: "some".to_owned(),
+            effect,
+            node: 0,
+            from: at,
+            to: at,
+            epoch,
+        });
     }
 
     /// Its guard is found valid, now; for one that is told as extended.
@@ -236,7 +242,7 @@ fn a_hold_that_stays_valid_over_a_long_stop_is_detected() {
     let tale = Tale::begin(Manner::default());
     let lease = tale.tell(format!("lease 7 exclusive registers/0 10 {TTL} true 0 1"));
     tale.tell(format!("seen {lease} 1 1 500000000"));
-    tale.tell(format!("stopped 7 2 {}", TTL + 2));
+    tale.judge.history().stops.push((7, 2, TTL + 2));
     tale.tell(format!("seen {lease} {} {} 500000000", TTL + 3, TTL + 3));
 
     tale.assert_objections(&["honesty"]);

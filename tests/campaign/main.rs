@@ -7,7 +7,7 @@
 //! | [`fleet`] | the clients, from the conductor's side |
 //! | [`client`] | a process with a manager of its own that takes locks, works under them and says what it believes |
 //! | [`workloads`] | what clients do under each kind of lock |
-//! | [`judge`] | a process with the resource that is to be protected; it writes down what clients say ([`history`]) and compares it at the end ([`verdict`]) |
+//! | [`judge`] | has the resource that is to be protected, writes down what clients say ([`history`]) and compares it at the end ([`verdict`]) |
 //!
 //! A campaign ends with all servers well. Then every client must get a lock, and when the last is gone no key may be left, not
 //! even one that would expire. [`judge_tests`] shows that the judge objects to what is wrong.

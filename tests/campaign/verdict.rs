@@ -45,8 +45,6 @@ pub(crate) const RULES: [&str; 10] = [
 const TOLD: usize = 5;
 
 /// The judge's report: a line per number, and a line per objection.
-///
-/// It is sent as text, `count NAME NUMBER` and `objection RULE TEXT`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     pub(crate) counts: BTreeMap<String, u64>,
@@ -70,20 +68,6 @@ impl Report {
 
     pub(crate) fn violations(&self) -> u64 {
         RULES.iter().map(|it| self.objections_to(it)).sum()
-    }
-
-    pub(crate) fn read<'a>(lines: impl Iterator<Item = &'a str>) -> Report {
-        let mut report = Report::default();
-        for line in lines {
-            if let Some(count) = line.strip_prefix("count ") {
-                let (name, number) = count.rsplit_once(' ').unwrap();
-                let number = number.parse().unwrap();
-                report.counts.insert(name.to_owned(), number);
-            } else if let Some(objection) = line.strip_prefix("objection ") {
-                report.objections.push(objection.to_owned());
-            }
-        }
-        report
     }
 
     fn set(&mut self, name: &str, number: usize) {
@@ -341,7 +325,7 @@ impl History {
         let to = second.window().map_or(second.acquired, |(_, to)| to);
         let faults: Vec<_> = self
             .faults_between(from, to)
-            .map(|it| format!("{} on {} from {} to {}", it.kind, it.node, it.from, it.to))
+            .map(|it| format!("{} on n{} from {} to {}", it.kind, it.node, it.from, it.to))
             .collect();
         let is_between = |(_, stop, go_on): &&(u64, u64, u64)| *stop <= to && from <= *go_on;
         let stops = self.stops.iter().filter(is_between);
