@@ -16,7 +16,7 @@ use crate::history::Fault;
 use crate::judge::{Judge, Manner};
 use crate::last;
 use crate::nodes::{Kind, Node, Nodes};
-use crate::options::QUARANTINE;
+use crate::options::{QUARANTINE, seconds, seed};
 use crate::steps::Steps;
 use crate::support::*;
 use crate::verdict::{RULES, Report};
@@ -66,8 +66,8 @@ impl Plan {
         QUARANTINE && !self.secretive
     }
 
-    /// All works, and no faults.
-    pub(crate) fn new(name: &str, nodes: usize, lasts: Duration, seed: u64) -> Plan {
+    /// All works, and no faults. With the seed that was asked for, or a new one.
+    pub(crate) fn new(name: &str, nodes: usize) -> Plan {
         Plan {
             name: name.to_owned(),
             nodes,
@@ -79,8 +79,8 @@ impl Plan {
             node_faults: Vec::new(),
             client_faults: Vec::new(),
             works: Workload::ALL.to_vec(),
-            lasts,
-            seed,
+            lasts: Duration::ZERO,
+            seed: seed(),
             deaf: false,
             trusting: false,
             secretive: false,
@@ -102,13 +102,41 @@ impl Plan {
         Campaign::start(self).run()
     }
 
-    /// The same. Panics if a rule was broken, or if the campaign was none.
+    /// The same for so many seconds, or as long as was asked for; nothing if it is a `long` one, and those were not asked
+    /// for.
+    ///
+    /// # Panics
+    ///
+    /// A rule was broken; or the campaign was none: nobody did anything, or no fault was done; or without faults locks were
+    /// lost.
     #[track_caller]
-    pub(crate) fn run_safely(self) -> Outcome {
+    pub(crate) fn run_safely(self, usual: f64, long: bool) -> Option<Outcome> {
+        let lasts = seconds(usual, long)?;
+        announce(format_args!(
+            "{}: QUORLOCK_CAMPAIGN_SEED={}",
+            self.name, self.seed
+        ));
         let clients = self.clients;
-        let outcome = self.run();
-        outcome.assert_safe(clients);
-        outcome
+        let (of_nodes, of_clients) = (&self.node_faults, &self.client_faults);
+        let has_faults = !of_nodes.is_empty() || !of_clients.is_empty();
+        let is_possible = |needs_clock: bool| !needs_clock || Clock::available();
+        let can_be_done = of_nodes.iter().any(|it| is_possible(it.needs_clock()))
+            || of_clients.iter().any(|it| is_possible(it.needs_clock()));
+        let outcome = Plan { lasts, ..self }.run();
+        let Outcome {
+            report, summary, ..
+        } = &outcome;
+        let objections = report.objections.join("\n");
+        assert_eq!(report.violations(), 0, "{summary}\n{objections}");
+        assert_eq!(outcome.orphans, Vec::<String>::new(), "{summary}");
+        for what in ["leases-valid", "writes"] {
+            assert!(clients <= report.count(what), "{what}: {summary}");
+        }
+        let is_done = !outcome.faults.is_empty();
+        assert!(is_done || !can_be_done, "no fault was done: {summary}");
+        let lost = report.count("lost");
+        assert!(has_faults || lost == 0, "{summary}");
+        Some(outcome)
     }
 }
 
@@ -450,23 +478,6 @@ impl Campaign {
 }
 
 impl Outcome {
-    /// Panics if a rule was broken, or if the campaign was none: nobody did anything, or a fault was not done.
-    #[track_caller]
-    fn assert_safe(&self, clients: u64) {
-        let Outcome {
-            report,
-            orphans,
-            summary,
-            ..
-        } = self;
-        let objections = report.objections.join("\n");
-        assert_eq!(report.violations(), 0, "{summary}\n{objections}");
-        assert_eq!(orphans, &Vec::<String>::new(), "{summary}");
-        for what in ["leases-valid", "writes"] {
-            assert!(clients <= report.count(what), "{what}: {summary}");
-        }
-    }
-
     /// How often it was done.
     pub(crate) fn done(&self, fault: &str) -> u64 {
         let of = |name: &str| name.split(':').next() == Some(fault);

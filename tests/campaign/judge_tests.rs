@@ -411,8 +411,9 @@ fn clients_of_every_kind_that_use_their_locks_too_long_are_detected() {
         let plan = Plan {
             deaf: true,
             trusting,
+            lasts,
             works: vec![work],
-            ..Plan::new("planted: deaf", 3, lasts, 1)
+            ..Plan::new("planted: deaf", 3)
         };
         run_until(rule, plan);
     }
@@ -422,8 +423,9 @@ fn clients_of_every_kind_that_use_their_locks_too_long_are_detected() {
 fn clients_that_use_their_locks_too_long_are_detected() {
     let plan = Plan {
         deaf: true,
+        lasts: ms(2_000),
         works: vec![Workload::Registers],
-        ..Plan::new("planted: deaf", 3, ms(2_000), 1)
+        ..Plan::new("planted: deaf", 3)
     };
     let report = run_until("overlap", plan);
 
@@ -441,9 +443,10 @@ fn storage_without_tokens_loses_updates_of_stopped_clients() {
     };
     let plan = Plan {
         trusting: true,
+        lasts,
         works: vec![Workload::Registers],
         client_faults: vec![ClientFault::StopInRenewal],
-        ..Plan::new("planted: no tokens", 3, lasts, 1)
+        ..Plan::new("planted: no tokens", 3)
     };
 
     let report = run_until("stale-write", plan);
@@ -455,10 +458,11 @@ fn storage_without_tokens_loses_updates_of_stopped_clients() {
 fn unreported_flushes_of_nodes_are_detected() {
     let plan = Plan {
         secretive: true,
+        lasts: ms(2_000),
         works: vec![Workload::Registers],
         hands: 3,
         node_faults: vec![NodeFault::Flush],
-        ..Plan::new("planted: flushes that nobody tells of", 3, ms(2_000), 1)
+        ..Plan::new("planted: flushes that nobody tells of", 3)
     };
 
     let report = run_until("overlap", plan);
