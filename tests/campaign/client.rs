@@ -5,15 +5,16 @@
 //! It is as careless as a program can be without breaking a rule: half of the time it writes without another look at
 //! its guard. What it writes then is for the resource to refuse.
 
+use std::io::{BufRead, BufReader, stdin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{process, thread};
 
+use devnodes::{is_child, say};
 use quorlock::observer::{Event, Observer};
 use quorlock::{AcquireError, LockManager, LostReason, ReleaseError};
 
-use crate::child::{orders, say};
 use crate::guards::{Call, Guard, Taken};
 use crate::judge::Line;
 use crate::options::builder;
@@ -40,21 +41,6 @@ pub(crate) struct Role {
 }
 
 impl Role {
-    /// Of a client that does everything.
-    pub(crate) fn new(judge: &str, ttl: Duration, urls: Vec<String>) -> Role {
-        Role {
-            number: 0,
-            judge: judge.to_owned(),
-            ttl,
-            seed: 0,
-            works: Workload::ALL.to_vec(),
-            deaf: false,
-            quarantine: true,
-            slow: false,
-            urls,
-        }
-    }
-
     pub(crate) fn line(&self) -> String {
         let Role {
             number,
@@ -100,7 +86,13 @@ impl Role {
 #[test]
 #[ignore = "a process of a campaign"]
 fn child_that_locks() {
-    let Some(mut orders) = orders() else { return };
+    if !is_child() {
+        return;
+    }
+    // One that is stopped would not notice that its parent is gone.
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
+    let mut orders = BufReader::new(stdin()).lines().map_while(Result::ok);
     let Some(role) = orders.next() else { return };
     let role = Role::read(&role);
     let builder = builder(&role.urls, role.ttl).quarantine(role.quarantine);

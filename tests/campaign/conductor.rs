@@ -19,7 +19,7 @@ use crate::nodes::{Kind, Node, Nodes};
 use crate::options::{QUARANTINE, seconds, seed};
 use crate::steps::Steps;
 use crate::support::*;
-use crate::verdict::{RULES, Report};
+use crate::verdict::Report;
 use crate::workloads::Workload;
 
 /// What is to be done.
@@ -252,11 +252,15 @@ impl Campaign {
             links
         };
         let role = Role {
+            number: 0,
+            judge: self.judge.address.clone(),
+            ttl,
+            seed: 0,
             works: works.clone(),
             deaf,
             quarantine: self.plan.quarantine(),
             slow: kind != Kind::Servers,
-            ..Role::new(&self.judge.address, ttl, urls)
+            urls,
         };
         Fleet::start(clients, role, rng)
     }
@@ -441,31 +445,18 @@ impl Campaign {
         let [won, held, renewed, lost] = rounds;
         let leases = report.count("leases");
         let mut summary = format!(
-            "{name}: {nodes} nodes, {clients} clients, ttl {ttl:?}, seed {seed}: {leases} acquisitions ({} % of rounds \
-             refused), {renewed} renewals, {lost} lost, {} writes, {} stale refused; ",
+            "{name}: {nodes} nodes, {clients} clients, ttl {ttl:?}, seed {seed}: {} % of rounds refused, {renewed} renewals, \
+             {lost} lost; ",
             100 * held / (won + held).max(1),
-            report.count("writes"),
-            report.count("stale"),
         );
-        for (what, number) in &report.counts {
-            if what.starts_with("leases:") || what.ends_with("-together") {
-                let _ = write!(summary, "{number} {}, ", what.trim_start_matches("leases:"));
-            }
-        }
-        for (kind, number) in &faults {
-            let _ = write!(summary, "{number} {kind}, ");
+        let counts = report.counts.iter().chain(&faults);
+        for (what, number) in counts {
+            let _ = write!(summary, "{number} {what}, ");
         }
         #[expect(clippy::cast_precision_loss, reason = "a bound in two digits")]
         let bound = 3.0 / leases.max(1) as f64;
         let violations = report.violations();
         let _ = write!(summary, "{violations} violations (95 % bound {bound:.1e})");
-        for rule in RULES.iter().filter(|it| 0 < report.excused(it)) {
-            let _ = write!(summary, ", {} {rule} excused", report.excused(rule));
-        }
-        for rule in RULES.iter().filter(|it| 0 < report.objections_to(it)) {
-            let number = report.objections_to(rule);
-            let _ = write!(summary, ", {number} {rule} NOT EXCUSED");
-        }
         let _ = write!(summary, ", {} orphans", orphans.len());
         announce(&summary);
         Outcome {

@@ -1,13 +1,11 @@
 //! What is done to nodes and to clients, and undone again.
 
-use std::fmt;
 use std::thread;
 use std::time::Duration;
 
-use devnodes::{Clock, Error, Group, Proxy, Server};
+use devnodes::{ChildProcess, Clock, Error, Group, Proxy, Server};
 use rustix::process::Signal;
 
-use crate::child::ChildProcess;
 use crate::clusters::Spot;
 use crate::history::Effect;
 use crate::judge::Judge;
@@ -133,7 +131,7 @@ impl NodeFault {
     }
 
     pub(crate) fn name(self) -> String {
-        name_of(self)
+        format!("{self:?}")
     }
 
     pub(crate) fn needs_clock(self) -> bool {
@@ -317,18 +315,6 @@ fn fail_over(
     group.demote(old, new)
 }
 
-/// As in reports: `kill-empty`.
-fn name_of(fault: impl fmt::Debug) -> String {
-    let mut name = String::new();
-    for char in format!("{fault:?}").chars() {
-        if char.is_uppercase() && !name.is_empty() {
-            name.push('-');
-        }
-        name.push(char.to_ascii_lowercase());
-    }
-    name
-}
-
 /// Steps a clock that is behind forward to the system's time. Keys that were set while it was behind would otherwise
 /// outlive their ttl.
 pub(crate) fn catch_up(server: &Server, told: &impl Fn(NodeFault, u64, u64)) -> Result<(), Error> {
@@ -351,7 +337,7 @@ impl ClientFault {
     ];
 
     pub(crate) fn name(self) -> String {
-        name_of(self)
+        format!("{self:?}")
     }
 
     pub(crate) fn needs_clock(self) -> bool {

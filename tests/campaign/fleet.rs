@@ -3,7 +3,6 @@
 use devnodes::{ChildProcess, Clock};
 use tempfile::TempDir;
 
-use crate::child;
 use crate::client::Role;
 
 pub(crate) struct Fleet {
@@ -52,7 +51,7 @@ impl Fleet {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::available().then(|| Clock::create(folder.path()).unwrap());
         let environment = clock.iter().flat_map(Clock::environment);
-        let mut child = child::start("client::child_that_locks", environment);
+        let mut child = ChildProcess::start("client::child_that_locks", environment);
         child.tell(&role.line());
         Member {
             number: role.number,

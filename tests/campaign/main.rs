@@ -25,7 +25,6 @@
 )]
 
 mod alone;
-mod child;
 mod client;
 mod clusters;
 mod conductor;

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use devnodes::say;
 use quorlock::LockManager;
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::child::say;
 use crate::support::boot;
 
 /// Failed extensions and losses that the judge knows of.

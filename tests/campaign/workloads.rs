@@ -22,24 +22,6 @@ pub(crate) enum Workload {
     Permits,
 }
 
-struct Parts {
-    name: &'static str,
-    take: fn(&LockManager, &mut fastrand::Rng, &Call) -> Result<Taken, AcquireError>,
-    /// What is done under the lock.
-    work: fn(&mut Client, &Hold),
-}
-
-/// The parts of a work, from its file.
-macro_rules! parts {
-    ($file:ident) => {
-        Parts {
-            name: $file::NAME,
-            take: $file::take,
-            work: $file::work,
-        }
-    };
-}
-
 impl Workload {
     pub(crate) const ALL: [Workload; 4] = [
         Workload::Registers,
@@ -48,17 +30,13 @@ impl Workload {
         Workload::Permits,
     ];
 
-    fn parts(self) -> Parts {
-        match self {
-            Workload::Registers => parts!(registers),
-            Workload::Readers => parts!(readers),
-            Workload::Transfers => parts!(transfers),
-            Workload::Permits => parts!(permits),
-        }
-    }
-
     pub(crate) fn name(self) -> &'static str {
-        self.parts().name
+        match self {
+            Workload::Registers => "registers",
+            Workload::Readers => "readers",
+            Workload::Transfers => "transfers",
+            Workload::Permits => "permits",
+        }
     }
 
     /// What all clients do now. Slow ones stay with it for longer than they hold a lock.
@@ -73,11 +51,20 @@ impl Workload {
         rng: &mut fastrand::Rng,
         call: &Call,
     ) -> Result<Taken, AcquireError> {
-        (self.parts().take)(locks, rng, call)
+        match self {
+            Workload::Registers => registers::take(locks, rng, call),
+            Workload::Readers => readers::take(locks, rng, call),
+            Workload::Transfers => transfers::take(locks, rng, call),
+            Workload::Permits => permits::take(locks, call),
+        }
     }
 
     /// What is done under the lock.
     pub(crate) fn work(self, client: &mut Client, hold: &Hold) {
-        (self.parts().work)(client, hold);
+        match self {
+            Workload::Registers | Workload::Permits => client.update(hold),
+            Workload::Readers => readers::work(client, hold),
+            Workload::Transfers => transfers::work(client, hold),
+        }
     }
 }

@@ -2,20 +2,15 @@
 
 use quorlock::{AcquireError, LockManager};
 
-use crate::client::{Client, Hold};
 use crate::guards::{Call, Guard, Taken};
 use crate::history::Mode;
 
-pub(crate) const NAME: &str = "permits";
+const NAME: &str = "permits";
 
 /// Fewer than clients.
 const PERMITS: usize = 2;
 
-pub(crate) fn take(
-    locks: &LockManager,
-    _rng: &mut fastrand::Rng,
-    call: &Call,
-) -> Result<Taken, AcquireError> {
+pub(crate) fn take(locks: &LockManager, call: &Call) -> Result<Taken, AcquireError> {
     let lock = locks.semaphore(NAME, PERMITS).renew(call.renew);
     let permit = call.ask(
         || lock.try_acquire(),
@@ -28,10 +23,6 @@ pub(crate) fn take(
         mode: Mode::OneOf(PERMITS),
         names,
     })
-}
-
-pub(crate) fn work(client: &mut Client, hold: &Hold) {
-    client.update(hold);
 }
 
 #[cfg(test)]

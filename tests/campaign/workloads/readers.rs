@@ -6,8 +6,6 @@ use crate::client::{Client, Hold};
 use crate::guards::{Call, Guard, Taken};
 use crate::history::Mode;
 
-pub(crate) const NAME: &str = "readers";
-
 const LOCK: &str = "readers/0";
 
 pub(crate) fn take(

@@ -2,10 +2,7 @@
 
 use quorlock::{AcquireError, LockManager};
 
-use crate::client::{Client, Hold};
 use crate::guards::{Call, Taken};
-
-pub(crate) const NAME: &str = "registers";
 
 const LOCKS: [&str; 2] = ["registers/0", "registers/1"];
 
@@ -16,8 +13,4 @@ pub(crate) fn take(
 ) -> Result<Taken, AcquireError> {
     let name = LOCKS[rng.usize(..LOCKS.len())];
     Ok(Taken::exclusive(call.lock(locks.mutex(name))?, name))
-}
-
-pub(crate) fn work(client: &mut Client, hold: &Hold) {
-    client.update(hold);
 }

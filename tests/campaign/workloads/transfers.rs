@@ -6,8 +6,6 @@ use quorlock::{AcquireError, LockManager};
 use crate::client::{Client, Hold};
 use crate::guards::{Call, Taken};
 
-pub(crate) const NAME: &str = "transfers";
-
 const ACCOUNTS: [&str; 2] = ["transfers/0", "transfers/1"];
 
 pub(crate) fn take(

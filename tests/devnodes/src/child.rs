@@ -19,6 +19,8 @@ use crate::wait::{PATIENCE, eventually};
 
 /// What every line that is meant for the parent begins with.
 const SAYS: &str = "child: ";
+/// Set in a child.
+const IS_CHILD: &str = "QUORLOCK_TEST_CHILD";
 
 /// A process that reads and writes lines. Killed when dropped.
 ///
@@ -39,6 +41,7 @@ impl ChildProcess {
         command.args(["--exact", name, "--ignored", "--nocapture"]);
         command.arg("--test-threads=1");
         command.envs(variables).envs(for_children());
+        command.env(IS_CHILD, "1");
         // The test harness begins the line.
         Self::run(command, SAYS)
     }
@@ -148,6 +151,11 @@ impl Drop for ChildProcess {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Whether this is a child process. Otherwise its ignored test has nothing to do.
+pub fn is_child() -> bool {
+    env::var_os(IS_CHILD).is_some()
 }
 
 /// In a child process: tells the parent.

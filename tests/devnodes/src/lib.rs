@@ -51,7 +51,7 @@ mod watchdog;
 mod words;
 
 pub use backend::{Backend, Need, backend, lacks};
-pub use child::{ChildProcess, say};
+pub use child::{ChildProcess, is_child, say};
 pub use client::{Client, Reply};
 pub use clock::Clock;
 pub use cluster::{Cluster, ClusterBuilder, Migration};

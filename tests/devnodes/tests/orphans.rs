@@ -4,13 +4,16 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use devnodes::{ChildProcess, Server, eventually, say};
+use devnodes::{ChildProcess, Server, eventually, is_child, say};
 
 const CHILD: &str = "child_with_servers";
 
 #[test]
 #[ignore = "what the others start as a process of its own, and kill"]
 fn child_with_servers() {
+    if !is_child() {
+        return;
+    }
     let [running, paused, replaced] = [(); 3].map(|()| start());
     paused.pause().unwrap();
     replaced.restart().unwrap();
