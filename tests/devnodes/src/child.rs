@@ -116,22 +116,8 @@ impl ChildProcess {
     /// Returns when all its threads have stopped.
     #[track_caller]
     pub fn wait_until_stopped(&self) {
-        let tasks = format!("/proc/{}/task", self.id());
-        eventually("the process stops", || {
-            // Where there is no /proc, the signal has to do.
-            let Ok(tasks) = fs::read_dir(&tasks) else {
-                return !fs::exists("/proc/self/stat").unwrap_or(false);
-            };
-            let stats = tasks
-                .map_while(Result::ok)
-                .map(|it| fs::read_to_string(it.path().join("stat")));
-            // The letter behind the name, which may hold anything.
-            let state = |it: &str| {
-                it.rsplit_once(')')
-                    .is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
-            };
-            stats.map_while(Result::ok).all(|it| state(&it))
-        });
+        let id = self.id();
+        eventually("the process stops", || has_stopped(id));
     }
 
     /// Waits until it has ended.
@@ -144,6 +130,22 @@ impl ChildProcess {
         });
         status.expect("it has ended")
     }
+}
+
+/// Whether all threads of a process have stopped. Where there is no /proc, the signal has to do.
+pub(crate) fn has_stopped(id: u32) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{id}/task")) else {
+        return !fs::exists("/proc/self/stat").unwrap_or(false);
+    };
+    let stats = tasks
+        .map_while(Result::ok)
+        .map(|it| fs::read_to_string(it.path().join("stat")));
+    // The letter behind the name, which may hold anything.
+    let state = |it: &str| {
+        it.rsplit_once(')')
+            .is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+    };
+    stats.map_while(Result::ok).all(|it| state(&it))
 }
 
 impl Drop for ChildProcess {

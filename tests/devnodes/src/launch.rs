@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use tempfile::TempDir;
 
 use crate::Error;
 use crate::client::{Client, Reply};
@@ -28,15 +29,50 @@ pub(crate) enum Failed {
     Other(Error),
 }
 
-pub(crate) fn launch(
-    spec: &Builder,
-    binary: &Found,
-    folder: &Path,
-    (port, tls_port): (&Port, Option<&Port>),
-    watchdog: &mut Watchdog,
-) -> Result<Child, Failed> {
+/// What each start of a server needs.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) spec: Builder,
+    pub(crate) binary: &'static Found,
+    pub(crate) ports: Ports,
+    pub(crate) folder: TempDir,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ports {
+    pub(crate) plain: Port,
+    pub(crate) tls: Option<Port>,
+    /// Of a cluster, 10,000 above the others: kept for it while it is down.
+    _buses: Vec<Port>,
+}
+
+impl Ports {
+    pub(crate) fn choose(spec: &Builder) -> Result<Ports, Error> {
+        let mut _buses = Vec::new();
+        let mut choose = || {
+            if !spec.cluster {
+                return Port::choose();
+            }
+            let (port, bus) = Port::choose_with_bus()?;
+            _buses.push(bus);
+            Ok(port)
+        };
+        let plain = choose()?;
+        let tls = spec.own_tls.as_ref().map(|_| choose()).transpose()?;
+        Ok(Ports { plain, tls, _buses })
+    }
+
+    /// Where servers talk to each other.
+    pub(crate) fn for_others(&self) -> &Port {
+        self.tls.as_ref().unwrap_or(&self.plain)
+    }
+}
+
+pub(crate) fn launch(setup: &Setup, watchdog: &mut Watchdog) -> Result<Child, Failed> {
+    let (folder, port) = (setup.folder.path(), &setup.ports.plain);
+    let password = setup.spec.password.as_deref();
     let before = read_log(folder).len();
-    let mut child = spawn(spec, binary, folder, (port, tls_port)).map_err(Failed::Other)?;
+    let mut child = spawn(setup).map_err(Failed::Other)?;
     let pid = child.id();
     let go = |child: &mut Child, watchdog: &mut Watchdog| {
         watchdog.watch(pid)?;
@@ -48,7 +84,7 @@ pub(crate) fn launch(
             .map_err(|e| Error::of("starting the server", e))
     };
     let answered = go(&mut child, watchdog).and_then(|()| {
-        let up = || has_exited(&child) || answers(port.addr(), spec.password.as_deref(), pid);
+        let up = || has_exited(&child) || answers(port.addr(), password, pid);
         wait_for(
             || format!("the server on port {} answers", port.number()),
             up,
@@ -73,12 +109,14 @@ pub(crate) fn launch(
     }
 }
 
-fn spawn(
-    spec: &Builder,
-    binary: &Found,
-    folder: &Path,
-    (port, tls_port): (&Port, Option<&Port>),
-) -> Result<Child, Error> {
+fn spawn(setup: &Setup) -> Result<Child, Error> {
+    let Setup {
+        spec,
+        binary,
+        ports,
+        folder,
+    } = setup;
+    let (folder, port) = (folder.path(), &ports.plain);
     let trying = || format!("starting {}", binary.binary.display());
     // The server's own output, so that what it says before it reads its options is there too.
     let log = OpenOptions::new()
@@ -131,7 +169,7 @@ fn spawn(
     if spec.unix_socket {
         command.arg("--unixsocket").arg(socket_path(folder));
     }
-    if let (Some(tls), Some(port)) = (&spec.own_tls, tls_port) {
+    if let (Some(tls), Some(port)) = (&spec.own_tls, &ports.tls) {
         command.args(["--tls-port", &port.number().to_string()]);
         command.args(["--tls-auth-clients", "no", "--tls-replication", "yes"]);
         if spec.cluster {

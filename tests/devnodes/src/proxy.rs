@@ -25,7 +25,6 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    target: SocketAddr,
     is_secure: bool,
     settings: Mutex<Settings>,
     /// Told of every change to the settings, and of cut connections.
@@ -34,7 +33,7 @@ struct Shared {
     accepted: AtomicUsize,
 }
 
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 struct Settings {
     delay: Duration,
     trickle: Duration,
@@ -43,10 +42,8 @@ struct Settings {
     hold_replies: bool,
     black_hole: bool,
     refuse: bool,
-    /// In place of the target that it was started with.
-    target: Option<SocketAddr>,
-    /// The server of every second connection.
-    second: Option<SocketAddr>,
+    /// The servers of new connections, by turns.
+    targets: Vec<SocketAddr>,
     shut_out: Option<IpAddr>,
     stopped: bool,
 }
@@ -57,7 +54,6 @@ struct Link {
     client: TcpStream,
     /// None if it fell into a black hole on arrival.
     server: Option<TcpStream>,
-    client_open: AtomicBool,
     /// Set once and for all: what was swallowed is missing from the stream.
     swallows: AtomicBool,
     cut: AtomicBool,
@@ -79,9 +75,11 @@ impl Proxy {
     pub fn start(target: SocketAddr) -> Result<Self, Error> {
         let front = in_front_of(target);
         let shared = Arc::new(Shared {
-            target: front.unwrap_or(target),
             is_secure: front.is_some(),
-            settings: Mutex::default(),
+            settings: Mutex::new(Settings {
+                targets: vec![front.unwrap_or(target)],
+                ..Settings::default()
+            }),
             changed: Condvar::new(),
             links: Mutex::default(),
             accepted: AtomicUsize::new(0),
@@ -108,14 +106,14 @@ impl Proxy {
 
     /// Passes new connections on to another server, as a name does that has another address now.
     pub fn lead_to(&self, target: SocketAddr) {
-        self.shared
-            .set(|it| it.target = Some(in_front_of(target).unwrap_or(target)));
+        let target = in_front_of(target).unwrap_or(target);
+        self.shared.set(|it| it.targets = vec![target]);
     }
 
     /// Passes every second connection on to another server, as a balancer does.
     pub fn spread_to(&self, second: SocketAddr) {
-        self.shared
-            .set(|it| it.second = Some(in_front_of(second).unwrap_or(second)));
+        let second = in_front_of(second).unwrap_or(second);
+        self.shared.set(|it| it.targets.push(second));
     }
 
     /// Delays each piece of a reply by this much after its arrival. Zero, the default, ends it.
@@ -244,7 +242,6 @@ impl Link {
 
     fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
-        self.client_open.store(false, Ordering::SeqCst);
         let _ = self.client.shutdown(Shutdown::Both);
         if let Some(server) = &self.server {
             let _ = server.shutdown(Shutdown::Both);
@@ -254,13 +251,13 @@ impl Link {
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     for client in listener.incoming() {
-        let settings = *lock(&shared.settings);
+        let settings = lock(&shared.settings).clone();
         if settings.stopped {
             return;
         }
         let Ok(client) = client else { continue };
         let number = shared.accepted.fetch_add(1, Ordering::SeqCst);
-        let second = settings.second.filter(|_| number % 2 == 1);
+        let target = settings.targets[number % settings.targets.len()];
         if settings.refuse {
             let _ = client.shutdown(Shutdown::Both);
             continue;
@@ -269,11 +266,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let server = if settings.black_hole {
             None
         } else {
-            TcpStream::connect_timeout(
-                &second.or(settings.target).unwrap_or(shared.target),
-                Duration::from_secs(1),
-            )
-            .ok()
+            TcpStream::connect_timeout(&target, Duration::from_secs(1)).ok()
         };
         if server.is_none() && !settings.black_hole {
             let _ = client.shutdown(Shutdown::Both);
@@ -292,13 +285,12 @@ fn admit(
     let link = Arc::new(Link {
         client: client.try_clone()?,
         server: server.as_ref().map(TcpStream::try_clone).transpose()?,
-        client_open: AtomicBool::new(true),
         swallows: AtomicBool::new(server.is_none()),
         cut: AtomicBool::new(false),
     });
     {
         let mut links = lock(&shared.links);
-        let settings = *lock(&shared.settings);
+        let settings = lock(&shared.settings);
         if settings.stopped || link.is_from(settings.shut_out) {
             link.cut();
             return Ok(());
@@ -340,12 +332,11 @@ fn pump(
     spawn("reader").spawn(move || {
         read(from, &queue, &link);
         if direction == Direction::Requests {
-            link.client_open.store(false, Ordering::SeqCst);
             if link.swallows.load(Ordering::SeqCst) {
                 link.cut(); // nothing is left to pass on
                 shared.set(|_| ());
             }
-            lock(&shared.links).retain(|other| other.client_open.load(Ordering::SeqCst));
+            lock(&shared.links).retain(|other| !Arc::ptr_eq(other, &link));
         }
     })?;
     Ok(())
@@ -390,7 +381,7 @@ fn write(
             if link.swallows.load(Ordering::SeqCst) {
                 break;
             }
-            let settings = *lock(&shared.settings);
+            let settings = lock(&shared.settings).clone();
             let slow = direction == Direction::Replies && !settings.trickle.is_zero();
             let narrow = direction == Direction::Requests && settings.narrow != 0;
             let piece = if slow {

@@ -3,21 +3,18 @@
 use std::ffi::OsString;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-use std::{env, io, thread};
+use std::{env, thread};
 
 use rustix::process::{Signal, kill_process};
-use tempfile::TempDir;
 
+use crate::child::has_stopped;
 use crate::client::{Client, Reply};
-use crate::find::{self, Found};
-use crate::launch::{
-    Failed, end, has_exited, id_of, info_field, launch, read_log, socket_path, source_of,
-};
-use crate::port::{BUS, Port};
+use crate::find;
+use crate::launch::*;
+use crate::port::BUS;
 use crate::tls::{Authority, Certificate, Terminator, in_front_of, put_in_front_of};
 use crate::wait::wait_for;
 use crate::watchdog::Watchdog;
@@ -124,20 +121,14 @@ impl Builder {
 /// Shared by reference: every method takes `&self`.
 #[derive(Debug)]
 pub struct Server {
-    spec: Builder,
-    binary: &'static Found,
     /// Kept: it ends when it is dropped. Before the port is free: what stands in front of the next server on it would end as well.
     _front: Option<Terminator>,
-    port: Port,
-    /// Kept for it while it is down: of a cluster, 10,000 above each of its ports.
-    _buses: Vec<Port>,
-    tls_port: Option<Port>,
+    setup: Setup,
     process: Mutex<Process>,
     /// With the start it belongs to: one from before a restart is of no use.
     client: Mutex<Option<(u64, Client)>>,
     watchdog: Mutex<Watchdog>,
     clock: Option<Clock>,
-    folder: TempDir,
 }
 
 #[derive(Debug)]
@@ -176,47 +167,25 @@ impl Server {
             .transpose()?;
         spec.env.extend(clock.iter().flat_map(Clock::environment));
         let mut watchdog = Watchdog::start(folder.path())?;
+        let mut setup = Setup {
+            ports: Ports::choose(&spec)?,
+            spec,
+            binary,
+            folder,
+        };
         for _ in 0..20 {
-            let mut _buses = Vec::new();
-            let mut choose = || {
-                if !spec.cluster {
-                    return Port::choose();
-                }
-                let (port, bus) = Port::choose_with_bus()?;
-                _buses.push(bus);
-                Ok(port)
-            };
-            let port = choose()?;
-            let tls_port = spec.own_tls.as_ref().map(|_| choose()).transpose()?;
-            match launch(
-                &spec,
-                binary,
-                folder.path(),
-                (&port, tls_port.as_ref()),
-                &mut watchdog,
-            ) {
+            match launch(&setup, &mut watchdog) {
                 Ok(child) => {
-                    let _front = put_in_front_of(port.addr())?;
                     return Ok(Self {
-                        spec,
-                        binary,
-                        port,
-                        _buses,
-                        tls_port,
-                        process: Mutex::new(Process {
-                            child,
-                            ended: false,
-                            paused: false,
-                            starts: 1,
-                        }),
+                        _front: put_in_front_of(setup.ports.plain.addr())?,
+                        setup,
+                        process: Mutex::new(Process::new(child, 1)),
                         client: Mutex::new(None),
                         watchdog: Mutex::new(watchdog),
                         clock,
-                        _front,
-                        folder,
                     });
                 }
-                Err(Failed::PortTaken(_)) => {}
+                Err(Failed::PortTaken(_)) => setup.ports = Ports::choose(&setup.spec)?,
                 Err(Failed::Other(e)) => return Err(e),
             }
         }
@@ -230,7 +199,7 @@ impl Server {
     pub fn url(&self) -> String {
         let (scheme, addr) =
             in_front_of(self.addr()).map_or(("redis", self.addr()), |front| ("rediss", front));
-        match &self.spec.password {
+        match &self.setup.spec.password {
             Some(password) => format!("{scheme}://:{}@{addr}", encoded(password)),
             None => format!("{scheme}://{addr}"),
         }
@@ -243,10 +212,13 @@ impl Server {
     /// The server was started without [`Builder::unix_socket`].
     #[track_caller]
     pub fn unix_url(&self) -> String {
-        assert!(self.spec.unix_socket, "started without .unix_socket()");
-        let path = socket_path(self.folder.path());
+        assert!(
+            self.setup.spec.unix_socket,
+            "started without .unix_socket()"
+        );
+        let path = socket_path(self.setup.folder.path());
         let path = path.display();
-        match &self.spec.password {
+        match &self.setup.spec.password {
             Some(password) => format!("redis+unix://{path}?pass={}", encoded(password)),
             None => format!("redis+unix://{path}"),
         }
@@ -254,12 +226,12 @@ impl Server {
 
     /// Where it listens, also while it is down: a restart keeps the port.
     pub fn addr(&self) -> SocketAddr {
-        self.port.addr()
+        self.setup.ports.plain.addr()
     }
 
     /// The port of [`addr`](Self::addr).
     pub fn port(&self) -> u16 {
-        self.port.number()
+        self.setup.ports.plain.number()
     }
 
     /// Where it listens for TLS.
@@ -269,23 +241,20 @@ impl Server {
     /// The server was started without [`Builder::own_tls`].
     #[track_caller]
     pub fn tls_addr(&self) -> SocketAddr {
-        self.tls_port
-            .as_ref()
-            .expect("started with .own_tls()")
-            .addr()
+        let port = self.setup.ports.tls.as_ref();
+        port.expect("started with .own_tls()").addr()
     }
 
     /// Whether it listens there, for TLS or without.
     pub(crate) fn listens_at(&self, port: i64) -> bool {
-        [Some(&self.port), self.tls_port.as_ref()]
-            .into_iter()
-            .flatten()
-            .any(|it| i64::from(it.number()) == port)
+        let Ports { plain, tls, .. } = &self.setup.ports;
+        let mut ports = [plain].into_iter().chain(tls);
+        ports.any(|it| i64::from(it.number()) == port)
     }
 
     /// Where servers talk to each other.
     pub(crate) fn addr_for_others(&self) -> SocketAddr {
-        self.tls_port.as_ref().unwrap_or(&self.port).addr()
+        self.setup.ports.for_others().addr()
     }
 
     /// Where the others of a cluster reach it.
@@ -296,7 +265,7 @@ impl Server {
 
     /// Where its connections to others come from, if that is an address of its own.
     pub(crate) fn source(&self) -> IpAddr {
-        source_of(&self.port).into()
+        source_of(&self.setup.ports.plain).into()
     }
 
     /// The process id; of the last process, if it is down.
@@ -306,7 +275,7 @@ impl Server {
 
     /// Everything the server has logged, restarts included.
     pub fn log(&self) -> String {
-        read_log(self.folder.path())
+        read_log(self.setup.folder.path())
     }
 
     /// Stops the process where it is (SIGSTOP) and returns when it has stopped.
@@ -316,15 +285,10 @@ impl Server {
         let mut process = self.process();
         process.signal(Signal::STOP)?;
         process.paused = true;
-        let stat = format!("/proc/{}/stat", process.child.id());
+        let id = process.child.id();
         wait_for(
             || format!("the server on port {} stops", self.port()),
-            // Where there is no /proc, the signal has to do.
-            || {
-                fs::read_to_string(&stat).map_or(!Path::new("/proc/self/stat").exists(), |s| {
-                    state_of(&s) == Some('T')
-                })
-            },
+            || has_stopped(id),
         )
     }
 
@@ -354,19 +318,16 @@ impl Server {
         let mut process = self.process();
         self.end(&mut process)?;
         // Redis 7 has a folder of files, Redis 6 one file.
-        for (path, gone) in [
-            (
-                "appendonlydir",
-                fs::remove_dir_all as fn(PathBuf) -> io::Result<()>,
-            ),
-            ("appendonly.aof", fs::remove_file),
-        ] {
-            match gone(self.folder.path().join(path)) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::of("emptying a server", e));
-                }
-                _ => {}
-            }
+        for name in ["appendonlydir", "appendonly.aof"] {
+            let path = self.setup.folder.path().join(name);
+            let gone = if path.is_dir() {
+                fs::remove_dir_all(path)
+            } else if path.exists() {
+                fs::remove_file(path)
+            } else {
+                Ok(())
+            };
+            gone.map_err(|e| Error::of("emptying a server", e))?;
         }
         self.launch_again(&mut process)
     }
@@ -375,14 +336,7 @@ impl Server {
         let mut watchdog = lock(&self.watchdog);
         let mut tries = 0;
         let child = loop {
-            let ports = (&self.port, self.tls_port.as_ref());
-            match launch(
-                &self.spec,
-                self.binary,
-                self.folder.path(),
-                ports,
-                &mut watchdog,
-            ) {
+            match launch(&self.setup, &mut watchdog) {
                 Ok(child) => break child,
                 // Another program has the port for a moment, and it must be this port.
                 Err(Failed::PortTaken(_)) if tries < 50 => {
@@ -392,12 +346,7 @@ impl Server {
                 Err(Failed::PortTaken(e) | Failed::Other(e)) => return Err(e),
             }
         };
-        *process = Process {
-            child,
-            ended: false,
-            paused: false,
-            starts: process.starts.wrapping_add(1),
-        };
+        *process = Process::new(child, process.starts.wrapping_add(1));
         Ok(())
     }
 
@@ -414,10 +363,6 @@ impl Server {
     }
 
     /// Steps the server's wall clock back while it runs: keys live longer by that much.
-    ///
-    /// # Panics
-    ///
-    /// As [`step_clock_forward`](Self::step_clock_forward).
     #[track_caller]
     pub fn step_clock_back(&self, by: Duration) -> Result<(), Error> {
         self.clock().step_back(by)?;
@@ -457,20 +402,12 @@ impl Server {
     }
 
     /// Lets the server's wall clock run fast from now on, by so many parts per million; slow, if negative.
-    ///
-    /// # Panics
-    ///
-    /// As [`step_clock_forward`](Self::step_clock_forward).
     #[track_caller]
     pub fn set_clock_rate(&self, ppm: i64) -> Result<(), Error> {
         self.clock().set_rate(ppm)
     }
 
     /// How far the server's wall clock is ahead of the system's right now, in nanoseconds.
-    ///
-    /// # Panics
-    ///
-    /// As [`step_clock_forward`](Self::step_clock_forward).
     #[track_caller]
     pub fn clock_ahead(&self) -> Result<i64, Error> {
         self.clock().ahead()
@@ -490,7 +427,7 @@ impl Server {
 
     /// A connection of its own, authenticated.
     pub fn client(&self) -> Result<Client, Error> {
-        Client::connect(self.addr(), self.spec.password.as_deref())
+        Client::connect(self.addr(), self.setup.spec.password.as_deref())
     }
 
     /// Sends one command, over a connection that this server object keeps for its own questions.
@@ -522,7 +459,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// As the other questions below: the server does not answer.
+    /// As the other questions below: the server does not answer, or the key holds something else.
     #[track_caller]
     pub fn key_count(&self) -> usize {
         let count = self
@@ -540,10 +477,6 @@ impl Server {
     }
 
     /// The string stored at `key`.
-    ///
-    /// # Panics
-    ///
-    /// The server does not answer, or the key holds something else.
     #[track_caller]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
         self.ask(&[b"GET".as_slice(), key.as_ref()])
@@ -552,10 +485,6 @@ impl Server {
     }
 
     /// Milliseconds until `key` goes: -1 if never, -2 if there is none.
-    ///
-    /// # Panics
-    ///
-    /// The server does not answer.
     #[track_caller]
     pub fn pttl(&self, key: impl AsRef<[u8]>) -> i64 {
         self.ask(&[b"PTTL".as_slice(), key.as_ref()])
@@ -564,20 +493,12 @@ impl Server {
     }
 
     /// Whether there is a `key`.
-    ///
-    /// # Panics
-    ///
-    /// The server does not answer.
     #[track_caller]
     pub fn exists(&self, key: impl AsRef<[u8]>) -> bool {
         self.ask(&[b"EXISTS".as_slice(), key.as_ref()]).as_int() == Some(1)
     }
 
     /// One field of `INFO all`, such as `connected_clients`. This object's own connection is among them.
-    ///
-    /// # Panics
-    ///
-    /// The server does not answer.
     #[track_caller]
     pub fn info(&self, field: &str) -> Option<String> {
         info_field(&self.ask(&["INFO", "all"]), field)
@@ -627,17 +548,21 @@ impl Drop for Server {
 }
 
 impl Process {
+    fn new(child: Child, starts: u64) -> Process {
+        Process {
+            child,
+            ended: false,
+            paused: false,
+            starts,
+        }
+    }
+
     fn signal(&self, signal: Signal) -> Result<(), Error> {
         if self.ended || has_exited(&self.child) {
             return Err(Error::new("the server is down"));
         }
         kill_process(id_of(&self.child)?, signal).map_err(|e| Error::of("sending a signal", e))
     }
-}
-
-/// The letter behind the name in `/proc/PID/stat`; the name may hold anything, brackets too.
-fn state_of(stat: &str) -> Option<char> {
-    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 /// A password as URLs write it.
