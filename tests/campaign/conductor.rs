@@ -13,10 +13,10 @@ use crate::client::Role;
 use crate::faults::{ClientFault, NodeFault, Place, catch_up};
 use crate::fleet::Fleet;
 use crate::history::Fault;
-use crate::judge::{Judge, Manner};
+use crate::judge::Judge;
 use crate::last;
 use crate::nodes::{Kind, Node, Nodes};
-use crate::options::{QUARANTINE, seconds, seed};
+use crate::options::{seconds, seed};
 use crate::steps::Steps;
 use crate::support::*;
 use crate::verdict::Report;
@@ -61,11 +61,6 @@ pub(crate) struct Outcome {
 }
 
 impl Plan {
-    /// Of the clients, and so of the servers: who comes first to a new one decides.
-    fn quarantine(&self) -> bool {
-        QUARANTINE && !self.secretive
-    }
-
     /// All works, and no faults. With the seed that was asked for, or a new one.
     pub(crate) fn new(name: &str, nodes: usize) -> Plan {
         Plan {
@@ -156,10 +151,7 @@ struct Campaign {
 impl Campaign {
     fn start(plan: Plan) -> Campaign {
         let nodes = Nodes::start(plan.kind, plan.nodes, plan.old);
-        let judge = Judge::start(Manner {
-            trusting: plan.trusting,
-            quarantine: QUARANTINE,
-        });
+        let judge = Judge::start(plan.trusting);
         let is_of_link = |it: &NodeFault| NodeFault::OF_LINKS.contains(it);
         let needs_links = plan.node_faults.iter().any(is_of_link);
         let servers = nodes.0.iter().filter_map(Node::single);
@@ -231,7 +223,7 @@ impl Campaign {
         }
         let mut orphans = self.nodes.lock_keys();
         if orphans.is_empty() && self.plan.kind != Kind::Servers {
-            orphans = last::left_behind(&self.nodes, self.plan.quarantine());
+            orphans = last::left_behind(&self.nodes, !self.plan.secretive);
         }
         self.outcome(rounds, orphans)
     }
@@ -258,7 +250,7 @@ impl Campaign {
             seed: 0,
             works: works.clone(),
             deaf,
-            quarantine: self.plan.quarantine(),
+            quarantine: !self.plan.secretive,
             slow: kind != Kind::Servers,
             urls,
         };
@@ -376,8 +368,7 @@ impl Campaign {
         });
     }
 
-    /// Without quarantine, one loss of memory per ttl is what a lock can be asked to bear. With it, a node is silent for a
-    /// ttl after each: more of them, and nobody would get a lock.
+    /// A node is silent for a ttl after a loss of memory: more of them, and nobody would get a lock.
     fn wait_for_last_loss(&self) {
         let mut last = self.last_loss.lock().unwrap();
         if !self.plan.secretive {

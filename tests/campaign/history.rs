@@ -140,7 +140,6 @@ pub(crate) struct Resource {
 pub(crate) struct History {
     /// Accepts whatever comes, as storage does that knows no tokens.
     pub(crate) trusting: bool,
-    pub(crate) quarantine: bool,
     pub(crate) leases: Vec<Lease>,
     pub(crate) resources: BTreeMap<String, Resource>,
     /// The lease that has paid half.

@@ -11,27 +11,6 @@ use crate::history::History;
 use crate::support::boot;
 use crate::verdict::{Report, verdict};
 
-/// How a judge is to be.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Manner {
-    /// Accepts stale tokens, as storage does that knows none.
-    pub(crate) trusting: bool,
-    /// Memory that nodes lose excuses nothing.
-    pub(crate) quarantine: bool,
-}
-
-impl Manner {
-    pub(crate) const TRUSTING: Manner = Manner {
-        trusting: true,
-        quarantine: false,
-    };
-
-    pub(crate) const WITH_QUARANTINE: Manner = Manner {
-        trusting: false,
-        quarantine: true,
-    };
-}
-
 /// Answers clients until this process ends.
 pub(crate) struct Judge {
     /// Where clients find it.
@@ -40,10 +19,10 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    pub(crate) fn start(manner: Manner) -> Judge {
+    /// `trusting`: it accepts stale tokens, as storage does that knows none.
+    pub(crate) fn start(trusting: bool) -> Judge {
         let history = Arc::new(Mutex::new(History {
-            trusting: manner.trusting,
-            quarantine: manner.quarantine,
+            trusting,
             ..History::default()
         }));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

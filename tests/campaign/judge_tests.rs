@@ -4,7 +4,7 @@
 use crate::conductor::Plan;
 use crate::faults::{ClientFault, NodeFault};
 use crate::history::{Effect, Fault};
-use crate::judge::{Judge, Manner};
+use crate::judge::Judge;
 use crate::options::seconds;
 use crate::support::{boot, ms};
 use crate::verdict::{RULES, Report};
@@ -19,10 +19,15 @@ pub(crate) struct Tale {
 }
 
 impl Tale {
-    pub(crate) fn begin(manner: Manner) -> Tale {
-        Tale {
-            judge: Judge::start(manner),
-        }
+    pub(crate) fn begin() -> Tale {
+        let judge = Judge::start(false);
+        Tale { judge }
+    }
+
+    /// To a judge that accepts stale tokens.
+    pub(crate) fn to_a_trusting_one() -> Tale {
+        let judge = Judge::start(true);
+        Tale { judge }
     }
 
     pub(crate) fn tell(&self, line: impl AsRef<str>) -> String {
@@ -95,7 +100,7 @@ impl Tale {
 
 #[test]
 fn consecutive_holds_are_accepted() {
-    let tale = Tale::begin(Manner::default());
+    let tale = Tale::begin();
     let a = tale.hold(1, 10, 0, 5);
     assert_eq!(tale.tell(format!("register {a}")), "ok 0");
     assert_eq!(tale.tell(format!("read {a}")), "ok 0");
@@ -115,8 +120,7 @@ fn consecutive_holds_are_accepted() {
 }
 
 /// A hold that is over, and one after it; both have registered.
-fn after_a_stale_hold(manner: Manner) -> (Tale, String, String) {
-    let tale = Tale::begin(manner);
+fn after_a_stale_hold(tale: Tale) -> (Tale, String, String) {
     let a = tale.hold(1, 10, 0, 5);
     tale.tell(format!("register {a}"));
     let b = tale.hold(2, 11, 100, 110);
@@ -126,7 +130,7 @@ fn after_a_stale_hold(manner: Manner) -> (Tale, String, String) {
 
 #[test]
 fn a_refused_stale_write_is_no_objection() {
-    let (tale, a, b) = after_a_stale_hold(Manner::default());
+    let (tale, a, b) = after_a_stale_hold(Tale::begin());
 
     assert_eq!(tale.tell(format!("write {a} 0")), "stale");
     tale.tell(format!("seen {a} {} {} 0", 2 * TTL, 2 * TTL));
@@ -137,7 +141,7 @@ fn a_refused_stale_write_is_no_objection() {
 
 #[test]
 fn storage_that_accepts_a_stale_write_is_detected() {
-    let (tale, a, b) = after_a_stale_hold(Manner::TRUSTING);
+    let (tale, a, b) = after_a_stale_hold(Tale::to_a_trusting_one());
     tale.tell(format!("write {b} 0"));
 
     assert_eq!(tale.tell(format!("write {a} 0")), "ok 2");
@@ -185,7 +189,7 @@ fn overlapping_holds_and_tokens_out_of_order_are_detected() {
         (PERMIT, None, PERMIT, 11, 0, 6, &["overlap"]),
         (ONE, Some(10), BOTH, 9, 15, 20, &["late-start", "order"]),
     ] {
-        let tale = Tale::begin(Manner::default());
+        let tale = Tale::begin();
         let before = tale.hold_as(first, 1, 10, 0, 5);
         if let Some(at) = released {
             tale.release(&before, at);
@@ -203,7 +207,7 @@ fn a_killed_client_holds_to_its_lease_end_unless_it_reported_a_loss() {
         (Some(2), &["overlap"]),
         (Some(1), &[]),
     ] {
-        let tale = Tale::begin(Manner::WITH_QUARANTINE);
+        let tale = Tale::begin();
         let killed = tale.tell(format!("lease 1 exclusive registers/0 10 {TTL} true 0 1"));
         tale.tell(format!("seen {killed} 1 1 900000000"));
         // Proves no loss: the client's manager finds that out.
@@ -220,7 +224,7 @@ fn a_killed_client_holds_to_its_lease_end_unless_it_reported_a_loss() {
 #[test]
 fn a_reported_loss_shortens_no_observed_or_released_hold() {
     // Killed. Its last look has a connection of its own, and comes behind the report.
-    let tale = Tale::begin(Manner::default());
+    let tale = Tale::begin();
     let killed = tale.tell(format!("lease 1 exclusive registers/0 10 {TTL} true 0 1"));
     tale.tell(format!("seen {killed} 1 1 900000000"));
     tale.tell("lost 1");
@@ -229,7 +233,7 @@ fn a_reported_loss_shortens_no_observed_or_released_hold() {
     tale.assert_objections(&["overlap"]);
 
     // A renewal under way finds a released lock gone.
-    let tale = Tale::begin(Manner::default());
+    let tale = Tale::begin();
     let released = tale.hold(1, 10, 0, 5);
     tale.release(&released, 50);
     tale.tell("lost 1");
@@ -239,7 +243,7 @@ fn a_reported_loss_shortens_no_observed_or_released_hold() {
 
 #[test]
 fn a_hold_that_stays_valid_over_a_long_stop_is_detected() {
-    let tale = Tale::begin(Manner::default());
+    let tale = Tale::begin();
     let lease = tale.tell(format!("lease 7 exclusive registers/0 10 {TTL} true 0 1"));
     tale.tell(format!("seen {lease} 1 1 500000000"));
     tale.judge.history().stops.push((7, 2, TTL + 2));
@@ -269,7 +273,7 @@ fn a_guard_that_claims_too_much_time_is_detected() {
         // Again, after it was not valid.
         (true, &[(1, 1, 0), (2, 2, half)]),
     ] {
-        let tale = Tale::begin(Manner::default());
+        let tale = Tale::begin();
         let lease = tale.tell(format!(
             "lease 1 exclusive registers/0 10 {TTL} {extended} 0 1"
         ));
@@ -282,7 +286,7 @@ fn a_guard_that_claims_too_much_time_is_detected() {
 
 #[test]
 fn a_refused_write_of_a_valid_holder_is_detected() {
-    let tale = Tale::begin(Manner::default());
+    let tale = Tale::begin();
     let a = tale.hold(1, 10, 0, 5);
     tale.release(&a, 10);
     tale.tell(format!("register {a}"));
@@ -298,32 +302,26 @@ fn a_refused_write_of_a_valid_holder_is_detected() {
 
 #[test]
 fn a_fault_excuses_only_its_possible_effects() {
-    let told = |effect, at, quarantine| {
-        let trusting = false;
-        let tale = Tale::begin(Manner {
-            trusting,
-            quarantine,
-        });
+    let told = |effect, at| {
+        let tale = Tale::begin();
         tale.hold(1, 10, 10, 15);
         tale.hold(2, 11, 50, 60);
         tale.fault(effect, at);
         tale
     };
-    for (effect, quarantine) in [
-        (Effect::Hastens, false),
-        (Effect::Hastens, true),
-        (Effect::Forgets, false),
-    ] {
-        let report = told(effect, 30, quarantine).assert_objections(&[]);
-        assert_eq!(report.excused("overlap"), 1);
+    let report = told(Effect::Hastens, 30).assert_objections(&[]);
+    assert_eq!(report.excused("overlap"), 1);
+    for (effect, at) in [
         // Before either was asked for, and after both were acquired.
-        told(effect, 9, quarantine).assert_objections(&["overlap"]);
-        told(effect, 61, quarantine).assert_objections(&["overlap"]);
+        (Effect::Hastens, 9),
+        (Effect::Hastens, 61),
+        (Effect::Forgets, 30),
+        (Effect::None, 30),
+    ] {
+        told(effect, at).assert_objections(&["overlap"]);
     }
-    told(Effect::Forgets, 30, true).assert_objections(&["overlap"]);
-    told(Effect::None, 30, false).assert_objections(&["overlap"]);
 
-    let tale = told(Effect::Hastens, 30, false);
+    let tale = told(Effect::Hastens, 30);
     tale.hold(3, 11, 61, 62);
     tale.assert_objections(&["duplicate", "late-start", "overlap", "order"]);
 }
@@ -333,7 +331,7 @@ fn only_counters_ahead_of_their_nodes_clock_excuse_smaller_tokens() {
     // A second after the loss, and ten after the epoch.
     const QUARANTINE_ENDS: u64 = 10_000_000 + 1_300_000;
     let told = |token, epoch, effect, at| {
-        let tale = Tale::begin(Manner::WITH_QUARANTINE);
+        let tale = Tale::begin();
         let a = tale.hold(1, token, 10, 15);
         tale.release(&a, 20);
         tale.fault_of_clock(effect, at, epoch);
@@ -372,7 +370,7 @@ fn an_early_end_does_not_shorten_the_observed_hold() {
     // Its wall clock was stepped, say: over at some time before 50, and another had it from 40 on. But seen to be valid at 45,
     // it was.
     for (seen, rules) in [(None, &[][..]), (Some(TTL * 45 / 100), &["overlap"])] {
-        let tale = Tale::begin(Manner::default());
+        let tale = Tale::begin();
         let a = tale.hold(1, 10, 0, 5);
         if let Some(at) = seen {
             tale.tell(format!("seen {a} {at} {at} 100"));

@@ -7,12 +7,6 @@ use quorlock::{Builder, LockManager};
 
 use crate::support::times;
 
-/// Whether nodes that have lost their memory are kept from voting until nothing that was lost can matter.
-///
-/// If this is false, what contradicts a judge's rule because of a loss of memory is counted but excused: a lock that was
-/// won with a bare majority does not survive the loss of one of its nodes.
-pub(crate) const QUARANTINE: bool = true;
-
 /// The hash tag of all locks: in a cluster they are in one slot.
 pub(crate) const TAG: &str = "campaign";
 

@@ -13,9 +13,9 @@
 //! | `refused` | a hold that the resource refused and that was valid afterwards | a loss, a counter ahead |
 //! | `torn` | a hold that read two versions, or half of what another one did, and was valid afterwards | a loss |
 //!
-//! A *loss* is a fault that goes beyond what a majority makes up for: a node's clock was stepped forward, or, without
-//! quarantine, a node forgot its keys. It excuses two holds only if it was done after one of them had been asked for and
-//! before both were acquired: no other loss can take a node's vote from the one for the other.
+//! A *loss* is a fault that goes beyond what a majority makes up for: a node's clock was stepped forward. It excuses two holds
+//! only if it was done after one of them had been asked for and before both were acquired: no other loss can take a node's vote
+//! from the one for the other.
 //!
 //! A *counter ahead* is a node that forgot a token which was more than a quarantine ahead of the node's own clock: the end of
 //! the quarantine takes the counter's place, and cannot be larger then (`guide::safety`, what order rests on).
@@ -298,11 +298,7 @@ impl History {
         let from = first.asked.min(second.asked);
         let to = first.acquired.max(second.acquired);
         let mut faults = self.faults_between(from, to);
-        faults.any(|it| match it.effect {
-            Effect::None => false,
-            Effect::Forgets => !self.quarantine,
-            Effect::Hastens => true,
-        })
+        faults.any(|it| it.effect == Effect::Hastens)
     }
 
     /// Whether a node can have forgotten the first's token and have taken a smaller one of the second, because the token was

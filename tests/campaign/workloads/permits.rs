@@ -28,12 +28,11 @@ pub(crate) fn take(locks: &LockManager, call: &Call) -> Result<Taken, AcquireErr
 #[cfg(test)]
 mod tests {
     use crate::history::Effect;
-    use crate::judge::Manner;
     use crate::judge_tests::Tale;
 
     #[test]
     fn one_holder_more_than_permits_is_detected() {
-        let tale = Tale::begin(Manner::default());
+        let tale = Tale::begin();
         tale.hold_as("one-of-2 permits/0", 1, 10, 0, 5);
         tale.hold_as("one-of-2 permits/1", 2, 10, 0, 6);
         assert_eq!(tale.assert_objections(&[]).count("permits-together"), 1);

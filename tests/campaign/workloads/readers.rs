@@ -53,7 +53,6 @@ pub(crate) fn work(client: &mut Client, hold: &Hold) {
 
 #[cfg(test)]
 mod tests {
-    use crate::judge::Manner;
     use crate::judge_tests::Tale;
 
     const READS: &str = "shared readers/0";
@@ -61,7 +60,7 @@ mod tests {
 
     #[test]
     fn readers_together_behind_a_writer_are_accepted() {
-        let tale = Tale::begin(Manner::default());
+        let tale = Tale::begin();
         let writer = tale.hold_as(WRITES, 1, 10, 0, 5);
         tale.release(&writer, 50);
         // They have its number; one that knows of a writer that got no majority has a larger one.
@@ -78,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_writer_that_writes_after_a_reader_has_registered_is_refused() {
-        let tale = Tale::begin(Manner::default());
+        let tale = Tale::begin();
         let writer = tale.hold_as(WRITES, 1, 10, 0, 5);
         tale.tell(format!("register {writer}"));
         // The writer was stopped for longer than its lock lasts.
@@ -93,7 +92,7 @@ mod tests {
 
     #[test]
     fn two_versions_read_under_a_valid_guard_are_detected() {
-        let tale = Tale::begin(Manner::TRUSTING);
+        let tale = Tale::to_a_trusting_one();
         let writer = tale.hold_as(WRITES, 1, 10, 0, 5);
         tale.tell(format!("register {writer}"));
         let reader = tale.tell(format!(

@@ -49,14 +49,12 @@ pub(crate) fn work(client: &mut Client, hold: &Hold) {
 
 #[cfg(test)]
 mod tests {
-    use crate::judge::Manner;
     use crate::judge_tests::Tale;
 
     const BOTH: &str = "exclusive transfers/0,transfers/1";
 
     /// A transfer that is half done, by a hold with token 10 that is over; and a later hold of one of its names.
-    fn half_a_transfer(manner: Manner) -> (Tale, String, String) {
-        let tale = Tale::begin(manner);
+    fn half_a_transfer(tale: Tale) -> (Tale, String, String) {
         let both = tale.hold_as(BOTH, 1, 10, 0, 5);
         tale.tell(format!("register {both}"));
         assert_eq!(tale.tell(format!("pay {both}")), "ok 1");
@@ -67,7 +65,7 @@ mod tests {
 
     #[test]
     fn half_a_transfer_is_undone_by_the_next_registration() {
-        let (tale, both, one) = half_a_transfer(Manner::default());
+        let (tale, both, one) = half_a_transfer(Tale::begin());
         tale.tell(format!("register {one}"));
         tale.tell(format!("read {one}"));
         tale.still_valid(&one);
@@ -80,7 +78,7 @@ mod tests {
 
     #[test]
     fn half_a_transfer_under_a_valid_guard_is_detected() {
-        let (tale, _, one) = half_a_transfer(Manner::TRUSTING);
+        let (tale, _, one) = half_a_transfer(Tale::to_a_trusting_one());
         tale.tell(format!("register {one}"));
         tale.tell(format!("read {one}"));
         tale.assert_objections(&[]);
@@ -92,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_set_beside_one_of_its_names_is_detected() {
-        let tale = Tale::begin(Manner::default());
+        let tale = Tale::begin();
         tale.hold_as("exclusive transfers/0", 1, 10, 0, 5);
         tale.hold_as("exclusive transfers/1", 2, 10, 0, 6);
         tale.assert_objections(&[]);
