@@ -2,8 +2,7 @@
 //! certificates, and those of other names and authorities: `bad_nodes.rs`.
 
 use devnodes::debug_form;
-use devnodes::tls::{Authority, Certificate};
-use quorlock::Tls;
+use devnodes::tls::Certificate;
 
 use crate::support::*;
 
@@ -69,33 +68,6 @@ fn common_certificate_mistakes_have_a_cause_and_a_remedy() -> TestResult {
         let begin = format!("its certificate {said}");
         assert!(text.starts_with(&begin), "{text}");
         assert_eq!(debug_form(&text), None);
-    }
-    Ok(())
-}
-
-#[test]
-fn unusable_client_files_have_their_own_errors() -> TestResult {
-    let (one, other) = (Authority::generate(), Authority::generate());
-    let right = right(&one);
-    let damaged = one.pem().replace("-----END", "-----AND");
-    let rubbish = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    for (tls, said) in [
-        (Tls::with_ca_pem(damaged.as_str()), "damaged"),
-        (Tls::with_ca_pem(rubbish), "bad encoding"),
-        (
-            Tls::with_ca_pem(one.pem())
-                .client_cert_pem(right.chain.as_str(), other.own().key.as_str()),
-            "client certificate and key: keys may not be consistent: key mismatch",
-        ),
-    ] {
-        let err = patient(["rediss://127.0.0.1:1"])
-            .tls(tls)
-            .build()
-            .unwrap_err();
-
-        let text = err.to_string();
-        assert!(text.contains(said), "{text}");
-        assert_eq!(debug_form(&text), None, "{text}");
     }
     Ok(())
 }

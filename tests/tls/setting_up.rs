@@ -1,5 +1,6 @@
 //! What `build` says about TLS, and what is never shown.
 
+use devnodes::debug_form;
 use devnodes::tls::Authority;
 use quorlock::Node;
 use quorlock::error::BuildProblem;
@@ -22,6 +23,8 @@ fn problem(builder: Builder) -> String {
 fn unusable_tls_files_are_build_errors_with_path_and_reason() -> TestResult {
     let ca = Authority::generate();
     let [one, other] = [(); 2].map(|()| ca.certify(&["client"]));
+    let damaged = ca.pem().replace("-----END", "-----AND");
+    let rubbish = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let secured = |tls| LockManager::builder(["rediss://10.0.0.1"]).tls(tls);
     let trusting = || Tls::with_ca_pem(ca.pem());
 
@@ -48,8 +51,10 @@ fn unusable_tls_files_are_build_errors_with_path_and_reason() -> TestResult {
         ),
         (
             secured(trusting().client_cert_pem(one.chain.clone(), other.key.clone())),
-            "client certificate and key: ",
+            "client certificate and key: keys may not be consistent: key mismatch",
         ),
+        (secured(Tls::with_ca_pem(damaged)), "damaged"),
+        (secured(Tls::with_ca_pem(rubbish)), "bad encoding"),
         (
             secured(trusting().server_name("not a name")),
             "\"not a name\" is no name that a certificate can be for",
@@ -91,6 +96,7 @@ fn unusable_tls_files_are_build_errors_with_path_and_reason() -> TestResult {
     ] {
         let reason = problem(builder);
         assert!(reason.contains(words), "{reason}");
+        assert_eq!(debug_form(&reason), None, "{reason}");
         assert!(
             !reason.contains(&one.key) && !reason.contains("no key in it: no key"),
             "{reason}"

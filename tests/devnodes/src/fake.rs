@@ -154,6 +154,13 @@ impl FakeServer {
         lock(&self.shared.seen).clone()
     }
 
+    /// Ends all connections.
+    pub(crate) fn cut(&self) {
+        for stream in lock(&self.shared.streams).iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// How many connections were accepted so far.
     pub fn connections(&self) -> usize {
         lock(&self.shared.streams).len()
@@ -165,9 +172,7 @@ impl Drop for FakeServer {
         self.shared.stopped.store(true, Ordering::SeqCst);
         self.acceptor.stop();
         // The closures end when their connections do; they are not waited for, as a test may block one on purpose.
-        for stream in lock(&self.shared.streams).iter() {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.cut();
     }
 }
 
@@ -196,6 +201,10 @@ impl FakeConn {
     /// Sends bytes as they are. False if the client is gone.
     pub fn write(&mut self, bytes: &[u8]) -> bool {
         self.stream.get_mut().write_all(bytes).is_ok()
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        self.stream.get_ref()
     }
 
     fn read_number(&mut self, mark: char) -> Option<usize> {

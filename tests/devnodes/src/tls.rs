@@ -5,10 +5,9 @@
 use std::collections::HashMap;
 use std::env;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
-use std::thread;
 use std::time::Duration;
 
 use rcgen::{
@@ -26,8 +25,7 @@ use rustls::{
     ALL_VERSIONS, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion,
 };
 
-use crate::port::Acceptor;
-use crate::{Backend, Error, backend, lock};
+use crate::{Backend, Error, FakeServer, backend, lock};
 
 /// Where a [`ChildProcess`](crate::ChildProcess) finds the certificate of its parent's authority.
 const AUTHORITY: &str = "QUORLOCK_TEST_AUTHORITY";
@@ -164,7 +162,7 @@ fn params(names: &[&str]) -> CertificateParams {
 /// Speaks TLS with clients and passes what they say on to a server that does not. Dropping it closes everything.
 #[derive(Debug)]
 pub struct Terminator {
-    acceptor: Acceptor,
+    listener: FakeServer,
     shared: Arc<Shared>,
 }
 
@@ -172,12 +170,9 @@ pub struct Terminator {
 struct Shared {
     target: SocketAddr,
     config: Mutex<Arc<ServerConfig>>,
-    stopped: AtomicBool,
     mute: AtomicBool,
     refresh: AtomicBool,
     handshakes: AtomicUsize,
-    /// Also those that are closed already: a test has few.
-    streams: Mutex<Vec<TcpStream>>,
 }
 
 impl Terminator {
@@ -194,15 +189,25 @@ impl Terminator {
         let shared = Arc::new(Shared {
             target,
             config: Mutex::new(config(certificate, clients)),
-            stopped: AtomicBool::new(false),
             mute: AtomicBool::new(false),
             refresh: AtomicBool::new(false),
             handshakes: AtomicUsize::new(0),
-            streams: Mutex::default(),
         });
         let theirs = shared.clone();
-        let acceptor = Acceptor::start("devnodes-tls", move |listener| accept(listener, &theirs))?;
-        Ok(Terminator { acceptor, shared })
+        let listener = FakeServer::start(move |conn| {
+            let client = conn.stream();
+            if theirs.mute.load(Ordering::SeqCst) {
+                let _ = io::copy(&mut &*client, &mut io::sink());
+                return;
+            }
+            // On loopback this is quick: a server that is down refuses, one that is paused has a queue.
+            let server = TcpStream::connect_timeout(&theirs.target, Duration::from_secs(1));
+            if let Ok(server) = server {
+                let _ = serve(client, &server, &theirs);
+                let _ = server.shutdown(Shutdown::Both);
+            }
+        })?;
+        Ok(Terminator { listener, shared })
     }
 
     /// `rediss://127.0.0.1:PORT`.
@@ -212,7 +217,7 @@ impl Terminator {
 
     /// Where clients connect to.
     pub fn addr(&self) -> SocketAddr {
-        self.acceptor.addr()
+        self.listener.addr()
     }
 
     /// Shows another certificate from the next connection on, and asks clients for one or not.
@@ -237,9 +242,7 @@ impl Terminator {
 
     /// Ends all connections.
     pub fn cut(&self) {
-        for stream in lock(&self.shared.streams).drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.listener.cut();
     }
 
     /// How many handshakes were ended well.
@@ -251,9 +254,6 @@ impl Terminator {
 impl Drop for Terminator {
     fn drop(&mut self) {
         lock(&IN_FRONT).remove(&self.shared.target);
-        self.shared.stopped.store(true, Ordering::SeqCst);
-        self.acceptor.stop();
-        self.cut();
     }
 }
 
@@ -294,36 +294,6 @@ fn config_of(
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
     Arc::new(config)
-}
-
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    for client in listener.incoming() {
-        if shared.stopped.load(Ordering::SeqCst) {
-            return;
-        }
-        let Ok(client) = client else { continue };
-        if let Ok(copy) = client.try_clone() {
-            lock(&shared.streams).push(copy);
-        }
-        if shared.mute.load(Ordering::SeqCst) {
-            // Kept open by its copy.
-            continue;
-        }
-        let of_link = shared.clone();
-        let link = thread::Builder::new()
-            .name("devnodes-tls-link".into())
-            .spawn(move || {
-                // On loopback this is quick: a server that is down refuses, one that is paused has a queue.
-                if let Ok(server) =
-                    TcpStream::connect_timeout(&of_link.target, Duration::from_secs(1))
-                {
-                    let _ = serve(&client, &server, &of_link);
-                    let _ = server.shutdown(Shutdown::Both);
-                }
-                let _ = client.shutdown(Shutdown::Both);
-            });
-        drop(link);
-    }
 }
 
 /// Passes on what comes, both ways, until one side ends.
