@@ -32,17 +32,12 @@ pub(crate) enum Phase {
 impl Phase {
     pub(crate) const ALL: [Phase; 3] = [Phase::Acquire, Phase::Renewal, Phase::Release];
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Phase::Nothing => "nothing",
-            Phase::Acquire => "acquire",
-            Phase::Renewal => "renewal",
-            Phase::Release => "release",
-        }
+    pub(crate) fn name(self) -> String {
+        format!("{self:?}")
     }
 }
 
-/// What is to happen, as the conductor says it: `stop acquire 150`, `kill release 0`. The number is microseconds after
+/// What is to happen, as the conductor says it: `stop Acquire 150`, `kill Release 0`. The number is microseconds after
 /// the phase began.
 #[derive(Clone, Copy, Debug)]
 struct Order {

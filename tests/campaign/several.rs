@@ -43,37 +43,23 @@ fn all_faults_of_clusters() {
 }
 
 /// Without quarantine, a server votes at once that has taken another's place.
-#[track_caller]
-fn assert_seen_without_quarantine(name: &str, kind: Kind, fault: NodeFault) {
-    let planted = Plan {
-        secretive: true,
-        lasts: seconds(12.0, false).expect("a length of its own"),
-        node_faults: vec![fault],
-        ..plan(name, kind)
-    };
-
-    let report = run_until("overlap", planted);
-
-    assert_eq!(report.objections_to("stale-write"), 0, "{report}");
-}
-
 #[test]
 #[ignore = "minutes, and chance decides how many: for changes of the campaign"]
-fn promoted_replicas_of_groups_without_quarantine_are_detected() {
-    let name = "planted: promoted in groups";
-    assert_seen_without_quarantine(name, Kind::Groups, NodeFault::FailOver);
-}
+fn servers_in_place_of_others_without_quarantine_are_detected() {
+    for (name, kind, fault) in [
+        ("promoted in groups", Kind::Groups, NodeFault::FailOver),
+        ("promoted in clusters", Kind::Clusters, NodeFault::TakeOver),
+        ("slots taken", Kind::Clusters, NodeFault::LoseSlot),
+    ] {
+        let planted = Plan {
+            secretive: true,
+            lasts: seconds(12.0, false).expect("a length of its own"),
+            node_faults: vec![fault],
+            ..plan(&format!("planted: {name}"), kind)
+        };
 
-#[test]
-#[ignore = "minutes, and chance decides how many: for changes of the campaign"]
-fn promoted_replicas_of_clusters_without_quarantine_are_detected() {
-    let name = "planted: promoted in clusters";
-    assert_seen_without_quarantine(name, Kind::Clusters, NodeFault::TakeOver);
-}
+        let report = run_until("overlap", planted);
 
-#[test]
-#[ignore = "minutes, and chance decides how many: for changes of the campaign"]
-fn slot_owners_that_vote_without_quarantine_are_detected() {
-    let name = "planted: slots taken in clusters";
-    assert_seen_without_quarantine(name, Kind::Clusters, NodeFault::LoseSlot);
+        assert_eq!(report.objections_to("stale-write"), 0, "{report}");
+    }
 }
