@@ -39,10 +39,6 @@ impl Clock {
     }
 
     /// A clock that shows the system's time, with its files in `folder`: one clock per folder.
-    ///
-    /// # Errors
-    ///
-    /// Not [available](Self::available) here, or the folder cannot be written to.
     pub fn create(folder: &Path) -> Result<Self, Error> {
         let trying = || format!("a clock in {}", folder.display());
         let (path, library) = (folder.join("clock"), preload(folder, &trying())?);

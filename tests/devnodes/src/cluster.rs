@@ -91,10 +91,6 @@ impl ClusterBuilder {
 
     /// Starts everything; blocks until all is well, see [`Cluster::wait_until_well`]. That takes two seconds: a master
     /// waits as long before it serves anybody.
-    ///
-    /// # Errors
-    ///
-    /// A server did not start, or they did not find each other.
     pub fn start(self) -> Result<Cluster, Error> {
         let count = self.masters.saturating_mul(self.replicas.saturating_add(1));
         let servers = Servers::start_with(count, |it| self.options(it))?;
@@ -129,22 +125,13 @@ impl ClusterBuilder {
             .arg(
                 "--cluster-require-full-coverage",
                 if self.partial { "no" } else { "yes" },
-            )
-            // It waits five seconds for further replicas otherwise.
-            .arg("--repl-diskless-sync-delay", "0");
-        let it = self
+            );
+        let mut it = self
             .args
             .iter()
             .fold(it, |it, (name, value)| it.arg(name, value));
-        let it = Builder {
-            own_tls: self.own_tls.clone(),
-            ..it
-        };
-        let it = if self.bus { it.own_source() } else { it };
-        match &self.password {
-            Some(password) => it.password(password).arg("--masterauth", password),
-            None => it,
-        }
+        it.own_source = self.bus;
+        it.replicating(self.password.as_deref(), self.own_tls.as_ref())
     }
 }
 
@@ -163,10 +150,6 @@ impl Cluster {
     }
 
     /// So many masters, each with a replica.
-    ///
-    /// # Errors
-    ///
-    /// As [`ClusterBuilder::start`].
     pub fn start(masters: usize) -> Result<Cluster, Error> {
         Self::builder(masters).replicas(1).start()
     }
@@ -448,12 +431,6 @@ impl Cluster {
 }
 
 impl Builder {
-    /// It connects to others from an address of its own.
-    fn own_source(mut self) -> Self {
-        self.own_source = true;
-        self
-    }
-
     /// One of a cluster.
     fn cluster(mut self) -> Self {
         self.cluster = true;

@@ -29,10 +29,6 @@ struct Shared {
 
 impl FakeServer {
     /// Runs `serve` for each connection; the connection is closed when it returns.
-    ///
-    /// # Errors
-    ///
-    /// No port or no thread could be had.
     pub fn start(serve: impl Fn(&mut FakeConn) + Send + Sync + 'static) -> Result<Self, Error> {
         let shared = Arc::new(Shared::default());
         let serve = Arc::new(serve);
@@ -51,10 +47,6 @@ impl FakeServer {
     }
 
     /// Answers as the server at this address would, except where `instead` has another answer, which may be empty.
-    ///
-    /// # Errors
-    ///
-    /// As for [`FakeServer::start`].
     pub fn speaking_for(
         server: SocketAddr,
         instead: impl Fn(&mut Client, &[Vec<u8>]) -> Option<Vec<u8>> + Send + Sync + 'static,

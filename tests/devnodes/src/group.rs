@@ -64,27 +64,11 @@ impl GroupBuilder {
         self
     }
 
-    fn secured(&self, server: Builder) -> Builder {
-        Builder {
-            own_tls: self.own_tls.clone(),
-            ..server
-        }
-    }
-
     /// Starts everything; blocks until the replicas have the master's data and the sentinels know each other.
-    ///
-    /// # Errors
-    ///
-    /// A server did not start, or they did not find each other.
     pub fn start(self) -> Result<Group, Error> {
         let password = self.password.as_deref();
         let servers = Servers::start_with(self.replicas.saturating_add(1), |it| {
-            // It waits five seconds for further replicas otherwise.
-            let it = self.secured(it).arg("--repl-diskless-sync-delay", "0");
-            match password {
-                Some(password) => it.password(password).arg("--masterauth", password),
-                None => it,
-            }
+            it.replicating(password, self.own_tls.as_ref())
         })?;
         let mut group = Group {
             servers,
@@ -96,15 +80,13 @@ impl GroupBuilder {
             replicate(replica, &group.servers[0], password)?;
         }
         let conf = self.conf(&group.servers[0]);
-        let sentinel_password = self.sentinel_password.as_deref();
-        group.sentinels = Servers::start_with(self.sentinels, |it| {
-            let it = self.secured(it).sentinel(&conf);
-            match sentinel_password {
-                Some(password) => it.password(password),
-                None => it,
-            }
+        group.sentinels = Servers::start_with(self.sentinels, |it| Builder {
+            sentinel: Some(conf.clone()),
+            own_tls: self.own_tls.clone(),
+            password: self.sentinel_password.clone(),
+            ..it
         })?;
-        if let Some(password) = sentinel_password {
+        if let Some(password) = &self.sentinel_password {
             group.options = format!("?sentinel_password={password}");
         }
         group.wait_for_sentinels()?;
@@ -148,10 +130,6 @@ impl Group {
     }
 
     /// The same, started, without sentinels.
-    ///
-    /// # Errors
-    ///
-    /// As [`GroupBuilder::start`].
     pub fn start(replicas: usize) -> Result<Group, Error> {
         Self::builder(replicas).start()
     }
@@ -297,12 +275,4 @@ fn replicate(replica: &Server, master: &Server, password: Option<&str>) -> Resul
         || format!("{} replicates {}", replica.addr(), master.addr()),
         || replica.info("master_link_status").as_deref() == Some("up"),
     )
-}
-
-impl Builder {
-    /// Starts a sentinel with this configuration in place of a server.
-    fn sentinel(mut self, conf: &str) -> Self {
-        self.sentinel = Some(conf.to_owned());
-        self
-    }
 }

@@ -19,10 +19,6 @@ pub struct SlowNames {
 
 impl SlowNames {
     /// Names that are resolved at once, with files in `folder`, which is not that of a clock.
-    ///
-    /// # Errors
-    ///
-    /// Not available here, or the folder cannot be written to.
     pub fn create(folder: &Path) -> Result<Self, Error> {
         let library = preload(folder, "slow names")?;
         Ok(Self {

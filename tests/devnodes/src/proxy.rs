@@ -68,10 +68,6 @@ enum Direction {
 impl Proxy {
     /// Listens on a port of its own and passes everything on to `target`, which need not be up; to what speaks TLS for it, if
     /// something does.
-    ///
-    /// # Errors
-    ///
-    /// No port or no thread could be had.
     pub fn start(target: SocketAddr) -> Result<Self, Error> {
         let front = in_front_of(target);
         let shared = Arc::new(Shared {

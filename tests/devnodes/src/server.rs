@@ -99,6 +99,16 @@ impl Builder {
         self
     }
 
+    /// One of several that replicate each other, with this password.
+    pub(crate) fn replicating(mut self, password: Option<&str>, own_tls: Option<&OwnTls>) -> Self {
+        self.own_tls = own_tls.cloned();
+        if let Some(password) = password {
+            self = self.password(password).arg("--masterauth", password);
+        }
+        // It waits five seconds for further replicas otherwise.
+        self.arg("--repl-diskless-sync-delay", "0")
+    }
+
     /// Whether it is as [`Server::start`] starts it, but for its clock.
     pub(crate) fn has_no_options(&self) -> bool {
         let is_alone =
@@ -142,10 +152,6 @@ struct Process {
 
 impl Server {
     /// Starts a server without a password; blocks until it answers.
-    ///
-    /// # Errors
-    ///
-    /// As [`Builder::start`].
     pub fn start() -> Result<Self, Error> {
         Self::builder().start()
     }

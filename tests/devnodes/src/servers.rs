@@ -26,10 +26,6 @@ impl Servers {
     }
 
     /// As [`start`](Self::start), with options: `Servers::start_with(3, |b| b.password("pw"))`.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
     pub fn start_with(n: usize, options: impl Fn(Builder) -> Builder) -> Result<Self, Error> {
         let servers = thread::scope(|scope| {
             let starting: Vec<_> = (0..n)
@@ -67,10 +63,6 @@ impl Servers {
     }
 
     /// On how many servers `key` exists. Those that are down or paused cannot be asked and are not counted.
-    ///
-    /// # Panics
-    ///
-    /// A server that is up does not answer.
     #[track_caller]
     pub fn holders(&self, key: impl AsRef<[u8]>) -> usize {
         self.iter()
@@ -79,10 +71,6 @@ impl Servers {
     }
 
     /// Blocks until `key` exists on no server that can be asked; looks every 2 ms.
-    ///
-    /// # Errors
-    ///
-    /// It is still there after [`PATIENCE`].
     pub fn wait_until_free(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
         let key = key.as_ref();
         let what = || {

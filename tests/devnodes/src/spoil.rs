@@ -24,10 +24,6 @@ pub enum Spoiled {
 }
 
 /// Spoils a server. The fake is to be asked in its place, if there is one.
-///
-/// # Errors
-///
-/// The server could not be asked.
 pub fn spoil(server: &Server, how: Spoiled) -> Result<Option<FakeServer>, Error> {
     let set = |name: &str, value: &str| server.command(&["CONFIG", "SET", name, value]);
     if matches!(how, Spoiled::Full | Spoiled::CannotSave | Spoiled::ReadOnly) {

@@ -29,10 +29,6 @@ pub(crate) fn add_to(command: &mut Command, port: u16) -> io::Result<()> {
 }
 
 /// What the test `child_that_is_a_stand_in` of a program does: it is a stand-in if the process was started as one.
-///
-/// # Panics
-///
-/// The port is taken.
 pub fn run_if_asked() {
     if let Some(port) = env::var(PORT).ok().and_then(|port| port.parse().ok()) {
         quorlock_testing::serve(port).unwrap_or_else(|err| panic!("{err}"));

@@ -177,10 +177,6 @@ struct Shared {
 
 impl Terminator {
     /// Listens on a port of its own. With `clients`, clients must show a certificate of that authority.
-    ///
-    /// # Errors
-    ///
-    /// No port or no thread could be had.
     pub fn start(
         target: SocketAddr,
         certificate: &Certificate,
