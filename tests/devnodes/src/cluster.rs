@@ -25,12 +25,11 @@ const SLOTS: usize = 16_384;
 const PATIENT: &str = "60000";
 
 /// How a cluster is to be started. Made by [`Cluster::builder`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ClusterBuilder {
     masters: usize,
     replicas: usize,
     password: Option<String>,
-    partial: bool,
     args: Vec<(String, String)>,
     own_tls: Option<OwnTls>,
     bus: bool,
@@ -65,9 +64,8 @@ impl ClusterBuilder {
     }
 
     /// Where nobody owns a slot, the others are still served (`cluster-require-full-coverage no`).
-    pub fn partial(mut self) -> Self {
-        self.partial = true;
-        self
+    pub fn partial(self) -> Self {
+        self.arg("--cluster-require-full-coverage", "no")
     }
 
     /// Adds an option of all servers and its value.
@@ -121,11 +119,7 @@ impl ClusterBuilder {
             .arg("--cluster-node-timeout", PATIENT)
             .arg("--cluster-migration-barrier", "99")
             .arg("--cluster-replica-validity-factor", "0")
-            .arg("--cluster-replica-no-failover", "yes")
-            .arg(
-                "--cluster-require-full-coverage",
-                if self.partial { "no" } else { "yes" },
-            );
+            .arg("--cluster-replica-no-failover", "yes");
         let mut it = self
             .args
             .iter()
@@ -140,12 +134,7 @@ impl Cluster {
     pub fn builder(masters: usize) -> ClusterBuilder {
         ClusterBuilder {
             masters,
-            replicas: 0,
-            password: None,
-            partial: false,
-            args: Vec::new(),
-            own_tls: None,
-            bus: false,
+            ..ClusterBuilder::default()
         }
     }
 

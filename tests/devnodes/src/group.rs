@@ -12,7 +12,7 @@ use crate::{Builder, Error, Server, Servers};
 pub(crate) const MASTER: &str = "locks";
 
 /// How a group is to be started. Made by [`Group::builder`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GroupBuilder {
     replicas: usize,
     sentinels: usize,
@@ -121,11 +121,7 @@ impl Group {
     pub fn builder(replicas: usize) -> GroupBuilder {
         GroupBuilder {
             replicas,
-            sentinels: 0,
-            password: None,
-            sentinel_password: None,
-            by_name: false,
-            own_tls: None,
+            ..GroupBuilder::default()
         }
     }
 
