@@ -10,19 +10,15 @@ use tempfile::TempDir;
 
 use crate::support::*;
 
-struct Files {
-    folder: TempDir,
-}
+struct Files(TempDir);
 
 impl Files {
     fn new() -> Files {
-        Files {
-            folder: tempfile::tempdir().unwrap(),
-        }
+        Files(tempfile::tempdir().unwrap())
     }
 
     fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.0.path().join(name)
     }
 
     fn write(&self, name: &str, text: &str) {
