@@ -1,6 +1,7 @@
 //! The process that takes locks, works under them, and tells the judge what it believes.
 //!
-//! What it takes and does there is a [`Workload`]: all clients turn to the same one at the same time, so that they meet.
+//! What it takes and does there is a [`Workload`]: all clients turn to the same one at the same
+//! time, so that they meet.
 //!
 //! It is as careless as a program can be without breaking a rule: half of the time it writes without another look at
 //! its guard. What it writes then is for the resource to refuse.
@@ -135,9 +136,9 @@ fn child_that_locks() {
 
 /// Reports each loss to the judge at once: the client may be killed before its next look at its guard.
 ///
-/// RACE: T1, a renewal, finds no majority with the lock, counts that, and queues the release of the rest; T2, another client, gets
-/// the lock; T3, [`PhaseSignals`], kills this client before its events are told. Therefore it waits until
-/// everything counted is reported.
+/// RACE: T1, a renewal, finds no majority with the lock, counts that, and queues the release of the
+/// rest; T2, another client, gets the lock; T3, [`PhaseSignals`], kills this client before its
+/// events are told. Therefore it waits until everything counted is reported.
 fn reports_losses(role: &Role) -> Arc<dyn Observer> {
     let (number, judge) = (role.number, Mutex::new(Line::connect(&role.judge)));
     Arc::new(move |event: &Event| {

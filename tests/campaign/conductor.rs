@@ -97,13 +97,13 @@ impl Plan {
         Campaign::start(self).run()
     }
 
-    /// The same for so many seconds, or as long as was asked for; nothing if it is a `long` one, and those were not asked
-    /// for.
+    /// The same for so many seconds, or as long as was asked for; nothing if it is a `long` one,
+    /// and those were not asked for.
     ///
     /// # Panics
     ///
-    /// A rule was broken; or the campaign was none: nobody did anything, or no fault was done; or without faults locks were
-    /// lost.
+    /// A rule was broken; or the campaign was none: nobody did anything, or no fault was done; or
+    /// without faults locks were lost.
     #[track_caller]
     pub(crate) fn run_safely(self, usual: f64, long: bool) -> Option<Outcome> {
         let lasts = seconds(usual, long)?;
@@ -368,7 +368,8 @@ impl Campaign {
         });
     }
 
-    /// A node is silent for a ttl after a loss of memory: more of them, and nobody would get a lock.
+    /// A node is silent for a ttl after a loss of memory: more of them, and nobody would get a
+    /// lock.
     fn wait_for_last_loss(&self) {
         let mut last = self.last_loss.lock().unwrap();
         if !self.plan.secretive {
@@ -436,8 +437,8 @@ impl Campaign {
         let [won, held, renewed, lost] = rounds;
         let leases = report.count("leases");
         let mut summary = format!(
-            "{name}: {nodes} nodes, {clients} clients, ttl {ttl:?}, seed {seed}: {} % of rounds refused, {renewed} renewals, \
-             {lost} lost; ",
+            "{name}: {nodes} nodes, {clients} clients, ttl {ttl:?}, seed {seed}: {} % of rounds \
+             refused, {renewed} renewals, {lost} lost; ",
             100 * held / (won + held).max(1),
         );
         let counts = report.counts.iter().chain(&faults);

@@ -371,7 +371,8 @@ impl ClientFault {
             }
         };
         let phase = stop.unwrap_or_else(|| Phase::ALL[rng.usize(..3)]);
-        // A round trip with its two ends takes some hundred microseconds here; some signals come after it.
+        // A round trip with its two ends takes some hundred microseconds here; some signals come
+        // after it.
         let delay = if rng.u8(..4) == 0 {
             rng.u64(..20_000)
         } else {

@@ -1,10 +1,11 @@
 //! What clients said and did, and the resources that their locks protect: a version number per resource, and a storage that
 //! keeps the numbers of those who come.
 //!
-//! A resource is named after the [work](crate::workloads::Workload) that it is for, `registers/0`, and so are locks. A hold of several
-//! names is one of several resources. Readers register too: from then on a writer is refused whose token is not above the
-//! reader's number, for its lock is over. What is begun between two resources by one hold is undone when another one
-//! registers, as databases do.
+//! A resource is named after the [work](crate::workloads::Workload) that it is for, `registers/0`,
+//! and so are locks. A hold of several names is one of several resources. Readers register too:
+//! from then on a writer is refused whose token is not above the reader's number, for its lock is
+//! over. What is begun between two resources by one hold is undone when another one registers, as
+//! databases do.
 //!
 //! Every time is in nanoseconds on the clock of [`boot`](crate::support::boot).
 //!

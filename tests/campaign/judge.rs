@@ -1,4 +1,5 @@
-//! What keeps the resources and the history: one [`History`] behind a socket, for processes of clients.
+//! What keeps the resources and the history: one [`History`] behind a socket, for processes of
+//! clients.
 //!
 //! A question is a line, and so is its answer.
 

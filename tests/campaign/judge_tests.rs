@@ -395,7 +395,8 @@ pub(crate) fn run_until(rule: &str, plan: Plan) -> Report {
     panic!("no objection to {rule}; the last: {last}");
 }
 
-/// Clients trust their locks for too long in this work; where nothing else shows it, the resource does as well.
+/// Clients trust their locks for too long in this work; where nothing else shows it, the resource
+/// does as well.
 #[test]
 fn clients_of_every_kind_that_use_their_locks_too_long_are_detected() {
     let Some(lasts) = seconds(3.0, true) else {

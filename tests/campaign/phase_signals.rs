@@ -37,8 +37,8 @@ impl Phase {
     }
 }
 
-/// What is to happen, as the conductor says it: `stop Acquire 150`, `kill Release 0`. The number is microseconds after
-/// the phase began.
+/// What is to happen, as the conductor says it: `stop Acquire 150`, `kill Release 0`. The number is
+/// microseconds after the phase began.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     signal: Signal,

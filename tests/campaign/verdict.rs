@@ -13,9 +13,9 @@
 //! | `refused` | a hold that the resource refused and that was valid afterwards | a loss, a counter ahead |
 //! | `torn` | a hold that read two versions, or half of what another one did, and was valid afterwards | a loss |
 //!
-//! A *loss* is a fault that goes beyond what a majority makes up for: a node's clock was stepped forward. It excuses two holds
-//! only if it was done after one of them had been asked for and before both were acquired: no other loss can take a node's vote
-//! from the one for the other.
+//! A *loss* is a fault that goes beyond what a majority makes up for: a node's clock was stepped
+//! forward. It excuses two holds only if it was done after one of them had been asked for and
+//! before both were acquired: no other loss can take a node's vote from the one for the other.
 //!
 //! A *counter ahead* is a node that forgot a token which was more than a quarantine ahead of the node's own clock: the end of
 //! the quarantine takes the counter's place, and cannot be larger then (`guide::safety`, what order rests on).

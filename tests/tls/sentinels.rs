@@ -33,7 +33,8 @@ fn naming(host: &str, primary: SocketAddr) -> FakeServer {
     .unwrap()
 }
 
-/// Three that speak TLS for a Sentinel, with a certificate for these names, and the URL of the three.
+/// Three that speak TLS for a Sentinel, with a certificate for these names, and the URL of the
+/// three.
 fn in_front(nodes: &Secured, sentinel: &FakeServer, names: &[&str]) -> ([Terminator; 3], String) {
     let certificate = nodes.authority.certify(names);
     let fronts = [(); 3].map(|()| Terminator::start(sentinel.addr(), &certificate, None).unwrap());

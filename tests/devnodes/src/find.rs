@@ -114,7 +114,8 @@ impl Found {
     }
 }
 
-/// The server to run: found, or fetched on the first call ever. Blocks meanwhile; decided once per process.
+/// The server to run: found, or fetched on the first call ever. Blocks meanwhile; decided once per
+/// process.
 pub(crate) fn decided() -> Result<&'static Found, Error> {
     static DECIDED: OnceLock<Result<Found, Error>> = OnceLock::new();
     DECIDED.get_or_init(decide).as_ref().map_err(Clone::clone)

@@ -196,7 +196,8 @@ impl Terminator {
                 let _ = io::copy(&mut &*client, &mut io::sink());
                 return;
             }
-            // On loopback this is quick: a server that is down refuses, one that is paused has a queue.
+            // On loopback this is quick: a server that is down refuses, one that is paused has a
+            // queue.
             let server = TcpStream::connect_timeout(&theirs.target, Duration::from_secs(1));
             if let Ok(server) = server {
                 let _ = serve(client, &server, &theirs);

@@ -89,8 +89,8 @@ enum Step {
     Write,
 }
 
-/// Two holders do these steps in all 20 orders; the orders that lost an accepted write. A step is accepted unless the other
-/// holder, with the larger token, has registered.
+/// Two holders do these steps in all 20 orders; the orders that lost an accepted write. A step is
+/// accepted unless the other holder, with the larger token, has registered.
 fn lossy_orders(store: &impl Store, steps: [Step; 3]) -> Vec<String> {
     let mut lossy = Vec::new();
     let mut sessions = [store.connect(), store.connect()];

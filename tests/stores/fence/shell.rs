@@ -76,8 +76,9 @@ impl Database {
         });
     }
 
-    /// A larger token or a smaller one, which waits until the transaction of another holder ends: with each of these
-    /// beginnings of its own transaction, and the error behind which it must begin anew.
+    /// A larger token or a smaller one, which waits until the transaction of another holder ends:
+    /// with each of these beginnings of its own transaction, and the error behind which it must
+    /// begin anew.
     pub(crate) fn registration_waits(&'static self, transactions: &[(&[&str], Option<&str>)]) {
         let fence = self.dialect.fence;
         for (begin, error) in transactions {

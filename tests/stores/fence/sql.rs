@@ -8,8 +8,9 @@ use quorlock::fence::{Sql, Stale};
 
 use crate::cases::{Session, Store, assert_stale, next_token};
 
-/// The same tests for an SQL database: `$fenced` is an expression for the function that fences a row by the table, or
-/// by its own column. `$slept` are transactions for [`slept_before_registration`].
+/// The same tests for an SQL database: `$fenced` is an expression for the function that fences a
+/// row by the table, or by its own column. `$slept` are transactions for
+/// [`slept_before_registration`].
 macro_rules! sql_cases {
     ($fenced:expr, $slept:expr) => {
         mod table {
@@ -282,7 +283,8 @@ pub(crate) fn names<D: Db + 'static, C: Fn() -> D + Sync>(store: &Fenced<C>) {
     }
 }
 
-/// With each of these beginnings of its transaction; and the errors that some databases have instead of a refusal.
+/// With each of these beginnings of its transaction; and the errors that some databases have
+/// instead of a refusal.
 pub(crate) fn slept_before_registration<D: Db + 'static, C: Fn() -> D + Sync>(
     store: &Fenced<C>,
     transactions: &[(&str, &[&str])],
