@@ -8,37 +8,36 @@ use quorlock::fence::{Sql, Stale};
 
 use crate::cases::{Session, Store, assert_stale, next_token};
 
-/// The same tests for an SQL database: `$fenced` is an expression for the function that fences a
-/// row by the table, or by its own column. `$slept` are transactions for
-/// [`slept_before_registration`].
+/// The same tests for an SQL database: `$database` is an expression for it, or `None` if it cannot
+/// be had. `$slept` are transactions for [`slept_before_registration`].
 macro_rules! sql_cases {
-    ($fenced:expr, $slept:expr) => {
+    ($database:expr, $slept:expr) => {
         mod table {
             use super::*;
-            crate::cases::cases!($fenced.map(|it| it.fenced(false)));
+            crate::cases::cases!($database.map(|it| it.fenced(false)));
 
             #[test]
             fn f9_a_reader_behind_a_later_writer_finds_its_token() {
-                let Some(database) = $fenced else { return };
+                let Some(database) = $database else { return };
                 crate::sql::readers(&database.fenced(false));
             }
 
             #[test]
             fn f9_names_of_the_fence_do_not_share_a_row() {
-                let Some(database) = $fenced else { return };
+                let Some(database) = $database else { return };
                 crate::sql::names(&database.fenced(false));
             }
 
             #[test]
             fn f9_a_holder_that_slept_before_its_registration_is_rejected() {
-                let Some(database) = $fenced else { return };
+                let Some(database) = $database else { return };
                 crate::sql::slept_before_registration(&database.fenced(false), &$slept);
             }
         }
 
         mod own_row {
             use super::*;
-            crate::cases::cases!($fenced.map(|it| it.fenced(true)));
+            crate::cases::cases!($database.map(|it| it.fenced(true)));
         }
     };
 }
