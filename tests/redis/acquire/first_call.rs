@@ -8,7 +8,7 @@ use devnodes::{Clock, Servers, eventually};
 use quorlock::{AcquireError, Builder};
 
 use crate::support::*;
-use crate::waiting::lists::members_of;
+use crate::waiting::lists::waiters_of;
 
 /// The longest ttl, and so nearly the length of a quarantine.
 const MAX_TTL: Duration = secs(1);
@@ -155,15 +155,16 @@ fn h1_the_end_of_the_last_quarantine_replaces_a_missing_counter() -> TestResult 
     Ok(())
 }
 
-fn wait_for_waiters(servers: &Servers, n: usize) -> String {
+/// The first of `n` waiting clients, in all lists. Not its entry: a call that gave a grant back has
+/// another owner token in it.
+fn first_of_waiters(servers: &Servers, n: usize) -> String {
     eventually("they are in all lists", || {
-        servers.iter().all(|it| members_of(it, "report").len() == n)
+        servers.iter().all(|it| waiters_of(it, "report").len() == n)
     });
-    let first = members_of(&servers[0], "report").remove(0);
+    let first = waiters_of(&servers[0], "report").remove(0);
+    let is_first = |server| waiters_of(server, "report")[0] == first;
     assert!(
-        servers
-            .iter()
-            .all(|it| members_of(it, "report")[0] == first),
+        servers.iter().all(is_first),
         "not the same order everywhere"
     );
     first
@@ -180,13 +181,13 @@ fn waits_in_its_place(wrong: Wrong) -> bool {
         let mut first = String::new();
         if child_is_first {
             child.tell("begin");
-            first = wait_for_waiters(&servers, 1);
+            first = first_of_waiters(&servers, 1);
         }
         let lock = other.mutex("report");
         let call = thread::spawn(move || lock.lock().map(drop));
         let mut began = Instant::now();
         if !child_is_first {
-            first = wait_for_waiters(&servers, 1);
+            first = first_of_waiters(&servers, 1);
             // While it logs in it learns the time, and no more precisely than a login takes.
             let entered = Instant::now();
             eventually("the call is older than a login takes", || {
@@ -196,7 +197,7 @@ fn waits_in_its_place(wrong: Wrong) -> bool {
             child.tell("begin");
         }
 
-        let still_first = wait_for_waiters(&servers, 2);
+        let still_first = first_of_waiters(&servers, 2);
         let is_quick = child_is_first || began.elapsed() < LOGIN_MAX;
         assert!(!is_quick || still_first == first, "{wrong:?}");
         guard.release().unwrap();
