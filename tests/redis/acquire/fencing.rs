@@ -43,36 +43,6 @@ fn one_hostile_counter_does_not_exhaust_the_tokens() -> TestResult {
 }
 
 #[test]
-fn a_counter_that_is_ahead_on_any_voting_node_is_passed() -> TestResult {
-    for ahead in 1..=3 {
-        let servers = Servers::start(3)?;
-        let far = in_an_hour();
-        for i in 0..ahead {
-            set(
-                &servers[i],
-                &fence("report"),
-                &(far + u64::try_from(i)?).to_string(),
-            );
-        }
-        // So that the node with the counter is needed for every majority.
-        if ahead == 1 {
-            servers[2].kill()?;
-        }
-        let (first, second) = (manager(&servers), manager(&servers));
-
-        let token_1 = token(&first);
-        assert!(far < token_1, "{ahead} ahead: {token_1}");
-        // One more if the first was decided before the largest was seen.
-        let raises = first.stats().fencing_raises;
-        assert!((1..=2).contains(&raises), "{raises}");
-        let tokens = [token_1, token(&second), token(&first)];
-        assert!(tokens.is_sorted_by(|a, b| a < b), "{ahead}: {tokens:?}");
-        nothing_is_left(&servers);
-    }
-    Ok(())
-}
-
-#[test]
 fn tokens_grow_over_every_change_of_the_majority() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     // As lost rounds and clocks leave them: all different, and far apart.
@@ -185,19 +155,6 @@ fn h1_a_release_without_key_or_counter_raises_no_counter() -> TestResult {
             del(&servers[0], "report");
         }
     }
-    Ok(())
-}
-
-#[test]
-fn tokens_grow_after_the_loss_of_all_counters() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = manager(&servers);
-    let before = token(&locks);
-
-    command_all(&servers, &["FLUSHALL"]);
-
-    assert!(before < token(&manager(&servers)));
-    assert!(before < token(&locks));
     Ok(())
 }
 
@@ -336,26 +293,5 @@ fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
     guard.extend(secs(20))?;
     let lives = lives("a");
     assert!(lives.iter().all(|it| 100_000 < *it), "{lives:?}");
-    Ok(())
-}
-
-#[test]
-fn a_long_hold_renews_the_ttl_of_its_counters() -> TestResult {
-    let servers = Servers::start(3)?;
-    // A twenty-fourth of it is some seconds.
-    let locks = connected(builder(servers.urls()).fencing_ttl(Some(secs(60))), 3);
-    let guard = locks.mutex("report").renew(false).lock()?;
-    command_all(&servers, &["PEXPIRE", &fence("report"), "1000000"]);
-
-    for _ in 0..2 {
-        eventually(
-            "an extension gives all of them the life that was asked for",
-            || {
-                guard.extend(secs(20)).unwrap();
-                servers.iter().all(|it| it.pttl(fence("report")) <= 60_000)
-            },
-        );
-        command_all(&servers, &["PEXPIRE", &fence("report"), "1000000"]);
-    }
     Ok(())
 }

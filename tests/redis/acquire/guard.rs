@@ -127,20 +127,6 @@ fn a_guard_outlives_its_manager_and_its_handle() -> TestResult {
 }
 
 #[test]
-fn a_guard_that_was_the_managers_last_handle_still_releases_everywhere() -> TestResult {
-    let servers = Servers::start(3)?;
-    for _ in 0..20 {
-        let locks = builder(servers.urls()).ttl(LONG).build()?;
-        let guard = locks.mutex("report").lock()?;
-        drop(locks);
-        drop(guard);
-        // Also on the nodes that the drop did not wait for.
-        nothing_is_left(&servers);
-    }
-    Ok(())
-}
-
-#[test]
 fn the_end_of_a_manager_does_not_wait_for_its_grace_once_all_is_answered() -> TestResult {
     let servers = Servers::start(3)?;
     for turn in 0..10 {

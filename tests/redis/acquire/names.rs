@@ -118,25 +118,3 @@ fn a12_a_ttl_that_cannot_work_is_refused_without_asking_a_node() -> TestResult {
     assert!(guard.is_valid());
     Ok(())
 }
-
-#[test]
-fn nodes_get_a_ttl_of_one_hour_unchanged() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = manager(&servers);
-
-    let guard = locks.mutex("report").ttl(secs(3600)).try_lock()?;
-
-    let lives: Vec<_> = servers
-        .iter()
-        .map(|it| it.pttl("report"))
-        .filter(|it| *it != -2)
-        .collect();
-    assert!(
-        2 <= lives.len() && lives.iter().all(|it| (3_000_000..=3_600_000).contains(it)),
-        "{lives:?}"
-    );
-    // Not more than the nodes have, less the margin.
-    assert!(guard.remaining() < secs(3600 - 36));
-    assert!(secs(3000) < guard.remaining());
-    Ok(())
-}

@@ -188,40 +188,6 @@ fn an_error_names_this_thread_or_process_as_the_permit_holder() -> TestResult {
     Ok(())
 }
 
-/// One set goes from hand to hand in a manager: the thread that has it is known by each name.
-#[test]
-fn each_name_of_a_handed_over_set_belongs_to_its_new_thread() -> TestResult {
-    let servers = Servers::start(1)?;
-    let locks = manager(&servers);
-    let both = locks.multi_lock(["a", "b"]);
-    let guard = both.lock()?;
-    let (took, go) = (
-        crossbeam_channel::bounded(1),
-        crossbeam_channel::bounded::<()>(1),
-    );
-    let found = thread::scope(|scope| {
-        scope.spawn(|| {
-            let guard = both.lock().unwrap();
-            took.0.send(locks.mutex("b").try_lock().map(drop)).unwrap();
-            go.1.recv().unwrap();
-            drop(guard);
-        });
-        eventually("the other waits", || locks.stats().waiting == 1);
-        drop(guard);
-        let found = [
-            took.1.recv().unwrap(),
-            locks.mutex("b").try_lock().map(drop),
-        ];
-        go.0.send(()).unwrap();
-        found
-    });
-    let found = found.map(|it| held_by(&it.unwrap_err()));
-    assert_eq!(found, [HeldBy::ThisThread, HeldBy::ThisProcess]);
-    assert_eq!(locks.stats().hand_overs, 1);
-    drop(locks.mutex("b").lock()?);
-    Ok(())
-}
-
 #[test]
 fn a_thread_that_waits_for_its_own_lock_is_logged_once_after_a_ttl() -> TestResult {
     let servers = Servers::start(1)?;
