@@ -77,7 +77,7 @@ fn a_reentrant_lock_is_taken_again_without_a_command() -> TestResult {
 }
 
 #[test]
-fn a_reentrant_lock_is_released_with_its_last_guard() -> TestResult {
+fn a_reentrant_lock_is_released_with_its_last_guard_which_reports_it() -> TestResult {
     let (servers, locks) = quiet();
     let other = manager(&servers);
     let lock = locks.reentrant_mutex("report");
@@ -91,38 +91,27 @@ fn a_reentrant_lock_is_released_with_its_last_guard() -> TestResult {
         [2, 1, 0],
     ] {
         let mut guards = [Some(lock.lock()?), Some(lock.lock()?), Some(lock.lock()?)];
+        let releases = locks.stats().releases;
         for (gone, i) in order.into_iter().enumerate() {
             let guard = guards[i].take().unwrap();
             assert_eq!(guard.holds(), 3 - u32::try_from(gone)?);
             guard.check()?;
             assert_held(&other.mutex("report").try_lock().unwrap_err());
-            drop(guard);
+            let lost = guard.lost();
+            let released = guard.release()?;
+            assert_eq!(released.is_some(), gone == 2, "only the last one releases");
+            if let Some(released) = released {
+                assert!((2..=3).contains(&released.confirmed), "{released:?}");
+                assert_eq!(lost.try_recv(), Err(TryRecvError::Disconnected));
+            } else {
+                assert_eq!(lost.try_recv(), Err(TryRecvError::Empty));
+            }
         }
+        assert_eq!(locks.stats().releases, releases + 1);
         drop(other.mutex("report").try_lock()?);
     }
 
     nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
-fn release_reports_whether_it_was_the_last_guard() -> TestResult {
-    let (servers, locks) = quiet();
-    let other = manager(&servers);
-    let lock = locks.reentrant_mutex("report");
-    let (first, second, third) = (lock.lock()?, lock.lock()?, lock.lock()?);
-    let lost = third.lost();
-
-    assert_eq!(first.release()?, None);
-    assert_eq!(third.release()?, None);
-    assert_eq!(lost.try_recv(), Err(TryRecvError::Empty));
-    assert_held(&other.mutex("report").try_lock().unwrap_err());
-
-    let released = second.release()?.expect("the last one releases");
-    assert!((2..=3).contains(&released.confirmed), "{released:?}");
-    assert_eq!(lost.try_recv(), Err(TryRecvError::Disconnected));
-    assert_eq!(locks.stats().releases, 2, "with the one of the warm-up");
-    drop(other.mutex("report").try_lock()?);
     Ok(())
 }
 
@@ -344,23 +333,6 @@ fn an_extension_that_finds_the_lock_gone_is_an_error() -> TestResult {
     eventually("keys that it set are released", || {
         servers.holders("report") == 0
     });
-    Ok(())
-}
-
-#[test]
-fn nested_closures_hold_the_lock_until_the_outer_one_ends() -> TestResult {
-    let (servers, locks) = quiet();
-    let other = manager(&servers);
-    let lock = locks.reentrant_mutex("report");
-
-    let holds = lock.with(|outer| {
-        let inner = lock.with(|_| lock.with(|guard| guard.holds()));
-        assert_held(&other.mutex("report").try_lock().unwrap_err());
-        (inner.unwrap().unwrap(), outer.holds())
-    })?;
-
-    assert_eq!(holds, (3, 1));
-    drop(other.mutex("report").try_lock()?);
     Ok(())
 }
 
