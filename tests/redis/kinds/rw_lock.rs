@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use devnodes::{Proxy, Server, Servers, eventually};
+use devnodes::{Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeReport};
 use quorlock::{AcquireError, LockManager, LostReason, ReadGuard, WithError};
 
@@ -257,26 +256,6 @@ fn i5_a_leftover_set_revives_no_reader() -> TestResult {
 }
 
 #[test]
-fn h22_a_reader_is_healed_once_a_majority_has_the_counter_of_a_failed_writer() -> TestResult {
-    let (servers, locks) = start_connected(3, |urls| builder(urls).renew(false).ttl(LONG));
-    let guard = read(&locks, &servers, NAME);
-    // As a writer leaves a node that has come and gone.
-    let number = (guard.last_writer().get() + 1).to_string();
-    set(&servers[0], &fence(NAME), &number);
-    del(&servers[0], NAME);
-
-    eventually("it is healed", || {
-        guard.extend(LONG).unwrap();
-        servers[0].exists(NAME)
-    });
-    for server in &servers {
-        let counter = server.get(fence(NAME)).unwrap();
-        assert_eq!(counter, number.as_bytes(), "healed before");
-    }
-    Ok(())
-}
-
-#[test]
 fn d5_no_extension_shortens_the_entry_of_a_reader() -> TestResult {
     let (servers, locks) = start_connected(1, |urls| builder(urls).renew(false).ttl(LONG));
     let guard = locks.rw_lock(NAME).try_read()?;
@@ -313,30 +292,6 @@ fn h22_a_reader_survives_data_loss_while_others_raise_counters() -> TestResult {
             guard.check()?;
         }
     }
-    Ok(())
-}
-
-/// What makes the counter anew is a reader: no quarantine, and no other server that it would have to lift.
-#[test]
-fn h22_a_reader_survives_emptied_servers_with_new_readers() -> TestResult {
-    let (servers, locks) = start_connected(3, |urls| builder(urls).renew(false).ttl(LONG));
-    let other = connected(builder(servers.urls()).ttl(LONG), 3);
-    let guard = read(&locks, &servers, NAME);
-    for server in &servers {
-        let healed = locks.stats().healed;
-        server.command(&["FLUSHALL"])?;
-        eventually("another has read there", || {
-            drop(other.rw_lock(NAME).try_read());
-            server.exists(fence(NAME))
-        });
-        eventually("it is healed", || {
-            // A busy machine may answer too late.
-            let _ = guard.extend(LONG);
-            // Not while an earlier extension is under way, for which its entry was gone.
-            healed < locks.stats().healed && locks.stats().partly_held == 0
-        });
-    }
-    assert!(guard.is_valid());
     Ok(())
 }
 
@@ -414,45 +369,6 @@ fn h22_readers_survive_rolling_empty_restarts_beside_new_readers() -> TestResult
     });
     for guard in guards {
         guard.release()?;
-    }
-    Ok(())
-}
-
-/// Each has ways of its own to the servers, so each finds other counters that are new, and some lift those of the others.
-#[test]
-fn h22_readers_that_come_to_a_new_name_together_are_all_extended() -> TestResult {
-    let servers = Servers::start(3)?;
-    let ways: Vec<Vec<Proxy>> = (0..8u64)
-        .map(|program| {
-            let way = |(k, server): (u64, &Server)| {
-                let way = Proxy::start(server.addr()).unwrap();
-                way.set_delay(ms((program * 7 + k * 11) % 21));
-                way
-            };
-            (0..).zip(servers.iter()).map(way).collect()
-        })
-        .collect();
-    let programs: Vec<_> = ways
-        .iter()
-        .map(|it| connected(builder(it.iter().map(Proxy::url)), 3))
-        .collect();
-    for name in (0..if long_tests() { 1_000 } else { 20 }).map(|it| format!("new-{it}")) {
-        let together = Barrier::new(programs.len());
-        thread::scope(|scope| {
-            for locks in &programs {
-                let lock = locks.rw_lock(name.as_str()).renew(false);
-                let together = &together;
-                scope.spawn(move || {
-                    together.wait();
-                    let guard = lock.read().unwrap();
-                    // All are in, and have lifted what they had to.
-                    together.wait();
-                    let extended = guard.extend(secs(20));
-                    together.wait();
-                    extended.unwrap();
-                });
-            }
-        });
     }
     Ok(())
 }

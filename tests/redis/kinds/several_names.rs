@@ -6,7 +6,7 @@ use std::thread;
 
 use devnodes::{Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure, NodeReport};
-use quorlock::{AcquireError, FencingToken, LockManager, LostReason, MultiLock};
+use quorlock::{AcquireError, FencingToken, LostReason, MultiLock};
 use rustix::process::Signal;
 
 use crate::support::*;
@@ -481,16 +481,5 @@ fn d13_no_name_is_set_again_where_another_holds_one() -> TestResult {
     assert_eq!(locks.stats().healed, 0);
     guard.release()?;
     wait_until_nowhere(&servers, &["a", "c"]);
-    Ok(())
-}
-
-/// The names of a manager that is asked while another one's are taken.
-#[test]
-fn a_prefix_is_in_front_of_each_name() -> TestResult {
-    let servers = Servers::start(1)?;
-    let locks: LockManager = builder(servers.urls()).prefix("app:").build()?;
-    let guard = locks.multi_lock(["a", "b"]).try_lock()?;
-    assert_eq!(count(&servers[0], &["app:a", "app:b"]), 2);
-    guard.release()?;
     Ok(())
 }
