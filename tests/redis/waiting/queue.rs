@@ -1,43 +1,14 @@
 //! The queue inside a manager: first come, first served, and only the first asks the nodes.
 
 use std::panic;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crossbeam_channel::bounded;
-use devnodes::{PATIENCE, Server, Servers, eventually};
-use quorlock::{AcquireError, CancelHandle, LockGuard, LockManager, LostReason, Mutex};
+use devnodes::{PATIENCE, Servers, eventually};
+use quorlock::{AcquireError, CancelHandle, LockGuard, LostReason};
 
 use crate::support::*;
 use crate::waiting::lists::*;
-
-#[test]
-fn threads_of_one_manager_get_the_lock_in_the_order_they_came() -> TestResult {
-    let (servers, [elsewhere, locks]) = with_managers(far);
-    let names: Vec<_> = (0..8).map(|i| format!("thread {i}")).collect();
-
-    // Behind a guard of their own manager, and behind another manager's.
-    for holder in [&locks, &elsewhere] {
-        let held = hold(holder, &servers, NAME);
-        let order = Order::default();
-        let threads: Vec<_> = names
-            .iter()
-            .map(|it| order.queue(&locks, locks.mutex(NAME), it))
-            .collect();
-        if holder.stats().waiting == 0 {
-            wait_until_listed(&servers, NAME, 1);
-        }
-        drop(held);
-
-        threads.into_iter().for_each(join);
-        assert_eq!(order.names(), names);
-    }
-    assert_eq!(locks.stats().waiting, 0);
-    nothing_waits(&servers);
-    Ok(())
-}
 
 #[test]
 fn calls_behind_a_guard_of_their_manager_ask_no_node() -> TestResult {
@@ -94,105 +65,6 @@ fn a_hand_over_to_the_next_thread_is_one_release_on_each_node() -> TestResult {
 }
 
 #[test]
-fn a_lock_without_waiting_calls_is_released_without_a_hand_over() -> TestResult {
-    let (servers, [locks]) = with_managers(far);
-    let held = hold(&locks, &servers, NAME);
-    let other = hold(&locks, &servers, "other");
-    let waiter = queue(&locks);
-
-    assert_eq!(other.release()?.nodes, 3);
-    assert_eq!(locks.stats().hand_overs, 0);
-    assert!(!waiter.is_finished(), "it waits for another lock");
-    servers.wait_until_free("other")?;
-    drop(held);
-    drop(join(waiter)?);
-
-    assert_eq!(locks.stats().hand_overs, 1);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_handed_over_lock_has_the_options_of_its_new_call() -> TestResult {
-    let (servers, [locks]) = with_managers(far);
-    let held = hold(&locks, &servers, NAME);
-    let lock = locks.mutex(NAME).ttl(secs(300)).renew(false);
-
-    let waiter = queue_up(&locks, move || lock.lock());
-    drop(held);
-    let guard = join(waiter)?;
-
-    // It has a short life first.
-    let has_remaining = || secs(200) < guard.remaining();
-    eventually("it has the new one's life", has_remaining);
-    assert!(guard.remaining() <= secs(300), "{guard:?}");
-    let is_new = |it: &Server| (200_001..=300_000).contains(&it.pttl(NAME));
-    eventually("the key's life is the new one's", || {
-        servers.iter().all(is_new)
-    });
-    guard.extend(secs(400))?;
-    assert_eq!(guard.release()?.nodes, 3);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-/// Whether a thread is in the critical section.
-#[derive(Default)]
-struct Section {
-    busy: AtomicBool,
-    entered: AtomicUsize,
-}
-
-impl Section {
-    fn enter(&self, lock: &Mutex) {
-        let guard = lock.lock().unwrap();
-        assert!(!self.busy.swap(true, Ordering::SeqCst), "two at once");
-        thread::yield_now();
-        guard.check().unwrap();
-        self.entered.fetch_add(1, Ordering::SeqCst);
-        assert!(self.busy.swap(false, Ordering::SeqCst), "two at once");
-        drop(guard);
-    }
-
-    fn entered(&self) -> usize {
-        self.entered.load(Ordering::SeqCst)
-    }
-}
-
-#[test]
-fn threads_of_several_managers_get_the_lock_once_each() -> TestResult {
-    let servers = Servers::start(3)?;
-    let managers = repeat(3, || on_all(&servers, near));
-    let section = Arc::new(Section::default());
-    let held = hold(&managers[0], &servers, NAME);
-
-    let mut threads = Vec::new();
-    for locks in &managers {
-        threads.extend(repeat(50, || {
-            let (section, lock) = (Arc::clone(&section), locks.mutex(NAME));
-            thread::spawn(move || section.enter(&lock))
-        }));
-    }
-    eventually("all of them wait", || {
-        managers.iter().all(|it| it.stats().waiting == 50)
-    });
-    wait_until_listed(&servers, NAME, 2);
-    drop(held);
-    threads.into_iter().for_each(join);
-
-    assert_eq!(section.entered(), 150);
-    nothing_waits(&servers);
-    for server in &servers {
-        assert!((2..=3).contains(&listeners_of(server).len()));
-    }
-    drop(managers);
-    eventually("nobody listens any more", || {
-        servers.iter().all(|it| listeners_of(it).is_empty())
-    });
-    Ok(())
-}
-
-#[test]
 fn calls_that_leave_the_queue_keep_the_order_of_the_others() -> TestResult {
     let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
@@ -218,29 +90,6 @@ fn calls_that_leave_the_queue_keep_the_order_of_the_others() -> TestResult {
     [first, second, third].into_iter().for_each(join);
     assert_eq!(order.names(), ["first", "second", "third"]);
     nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_cancelled_first_call_is_replaced_by_the_next() -> TestResult {
-    let (servers, [elsewhere, locks]) = with_managers(far);
-    let held = hold(&elsewhere, &servers, NAME);
-    let cancel = CancelHandle::new();
-    let lock = locks.mutex(NAME).cancelled_by(&cancel);
-    let cancelled = queue_up(&locks, move || lock.lock());
-    wait_until_listed(&servers, NAME, 1);
-    let member = waiters_of(&servers[0], NAME).remove(0);
-    let places: Vec<_> = servers.iter().map(|it| since(it, NAME, &member)).collect();
-    let next = queue(&locks);
-
-    cancel.cancel();
-    assert_eq!(join(cancelled).unwrap_err(), AcquireError::Cancelled);
-    eventually("the next one is on the lists, from when it came", || {
-        let mut all = servers.iter().zip(&places);
-        all.all(|(it, before)| *before < since(it, NAME, &member))
-    });
-    drop(held);
-    assert_gets_in(next, &servers);
     Ok(())
 }
 
@@ -294,23 +143,6 @@ fn an_expired_guard_blocks_no_call_of_its_manager() -> TestResult {
     Ok(())
 }
 
-#[test]
-fn a_lost_guard_blocks_no_call_of_its_manager() -> TestResult {
-    let (servers, [locks]) = with_managers(far);
-    let held = hold(&locks, &servers, NAME);
-    let waiter = queue(&locks);
-
-    del_all(&servers, NAME);
-    assert!(held.extend(LONG).is_err());
-
-    let guard = join(waiter)?;
-    assert_eq!(reason(held.check()), Err(LostReason::Gone));
-    drop(held);
-    guard.release()?;
-    nothing_waits(&servers);
-    Ok(())
-}
-
 /// A way in which a hold ends.
 type End = fn(LockGuard);
 
@@ -343,73 +175,6 @@ fn every_end_of_a_guard_hands_the_lock_over() -> TestResult {
         drop(join(waiter)?);
         assert_eq!(locks.stats().hand_overs, before + 1, "{how}");
     }
-
-    // And a section that is a function.
-    let (lock, (entered, inside), (go_on, wait)) =
-        (locks.mutex(NAME), bounded(1), bounded::<()>(1));
-    let runner = thread::spawn(move || {
-        lock.with(|_| {
-            entered.send(()).unwrap();
-            wait.recv_timeout(PATIENCE).expect("the test lets it go on");
-        })
-    });
-    inside.recv_timeout(PATIENCE).expect("it is inside");
-    let waiter = queue(&locks);
-    go_on.send(())?;
-    join(runner)?;
-    drop(join(waiter)?);
-    assert_eq!(locks.stats().hand_overs, 5);
     nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_wait_cancelled_during_its_hand_over_blocks_no_call() -> TestResult {
-    let (servers, [locks]) = with_managers(far);
-    for turn in 0..60 {
-        let held = locks.mutex(NAME).try_lock_for(PATIENCE)?;
-        let cancel = CancelHandle::new();
-        let lock = locks.mutex(NAME).cancelled_by(&cancel);
-        let cancelled = queue_up(&locks, move || lock.lock().map(drop));
-        let next = queue(&locks);
-
-        let canceller = thread::spawn(move || cancel.cancel());
-        drop(held);
-
-        match join(cancelled) {
-            Ok(()) | Err(AcquireError::Cancelled) => {}
-            Err(err) => panic!("in turn {turn}: {err:?}"),
-        }
-        join(next)?.check()?;
-        join(canceller);
-    }
-    assert_eq!(locks.stats().waiting, 0);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_manager_that_is_shut_down_during_a_hand_over_leaves_nothing_behind() -> TestResult {
-    let servers = Servers::start(3)?;
-    for turn in 0..15 {
-        let locks: LockManager = on_all(&servers, far);
-        let held = locks.mutex(NAME).try_lock_for(PATIENCE)?;
-        let waiters = repeat(3, || queue(&locks));
-
-        let shutting_down = thread::spawn(move || locks.shutdown());
-        drop(held);
-
-        for waiter in waiters {
-            match join(waiter) {
-                Ok(guard) => drop(guard),
-                Err(AcquireError::ShutDown) => {}
-                // The workers have ended under the round.
-                Err(AcquireError::NoQuorum { .. }) => {}
-                Err(err) => panic!("in turn {turn}: {err:?}"),
-            }
-        }
-        join(shutting_down);
-        nothing_waits(&servers);
-    }
     Ok(())
 }
