@@ -3,26 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use devnodes::{PATIENCE, Servers, eventually};
+use devnodes::{Servers, eventually};
 use quorlock::{AcquireError, CancelHandle, LostReason};
 
 use crate::support::*;
 use crate::waiting::lists::wait_in_thread;
-
-#[test]
-fn a_waiter_does_not_wait_for_keys_that_a_majority_can_do_without() -> TestResult {
-    let servers = Servers::start(3)?;
-    set(&servers[0], "report", "for ever");
-    set_px(&servers[1], "report", "foreign", 300);
-    let locks = manager(&servers);
-
-    let guard = locks.mutex("report").lock()?;
-
-    assert!(guard.is_valid());
-    assert_eq!(servers[0].get("report").as_deref(), Some(&b"for ever"[..]));
-    assert_ne!(servers[1].get("report").as_deref(), Some(&b"foreign"[..]));
-    Ok(())
-}
 
 #[test]
 fn a_limited_wait_ends_as_held_and_not_early() -> TestResult {
@@ -41,28 +26,6 @@ fn a_limited_wait_ends_as_held_and_not_early() -> TestResult {
     };
     assert!(secs(1) <= waited);
     assert!(2 <= second.stats().rounds_held, "it tried once only");
-    Ok(())
-}
-
-#[test]
-fn a_call_with_a_limit_gets_the_lock_within_it() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (manager(&servers), manager(&servers));
-    let held = first.mutex("report").lock()?;
-
-    let [plain, endless] = [second.mutex("report"), second.mutex("report")];
-    let reentrant = second.reentrant_mutex("report");
-    let waiters = [
-        thread::spawn(move || plain.try_lock_for(PATIENCE).map(drop)),
-        // No clock can show this.
-        thread::spawn(move || endless.try_lock_for(Duration::MAX).map(drop)),
-        thread::spawn(move || reentrant.try_lock_for(PATIENCE).map(drop)),
-    ];
-    eventually("all wait", || second.stats().waiting == 3);
-    held.release()?;
-    for waiter in waiters {
-        waiter.join().unwrap()?;
-    }
     Ok(())
 }
 
@@ -204,34 +167,6 @@ fn locks_in_renewal_during_a_shutdown_are_announced_as_lost() -> TestResult {
             announced(&lost);
         }
         drop(guards);
-        nothing_is_left(&servers);
-    }
-    Ok(())
-}
-
-#[test]
-fn a_guard_that_outlives_the_shutdown_is_never_valid_again() -> TestResult {
-    let servers = Servers::start(3)?;
-    for _ in 0..20 {
-        let locks = manager(&servers);
-        connect(&locks, 2);
-        let report = locks.mutex("report").ttl(LONG);
-        let shutting_down = thread::spawn({
-            let locks = locks.clone();
-            move || locks.shutdown()
-        });
-        let last = loop {
-            match report.try_lock() {
-                Ok(guard) if shutting_down.is_finished() => break Some(guard),
-                Ok(guard) => drop(guard),
-                Err(AcquireError::ShutDown) => break None,
-                Err(AcquireError::NoQuorum { .. }) => {}
-                Err(err) => panic!("{err:?}"),
-            }
-        };
-        join(shutting_down);
-        // Won during the shutdown, and nobody looks after it.
-        assert!(last.is_none_or(|it| reason(it.check()) == Err(LostReason::ShutDown)));
         nothing_is_left(&servers);
     }
     Ok(())

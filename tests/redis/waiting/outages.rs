@@ -116,32 +116,3 @@ fn h8_the_outage_timeout_restarts_after_an_answer_of_a_majority() -> TestResult 
     }
     Ok(())
 }
-
-/// A program that tries again at once does not spin.
-#[test]
-fn h8_a_call_that_begins_in_an_old_outage_lasts_a_tenth_of_a_second() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).outage_timeout(ms(0)).build()?;
-    kill_two(&servers);
-    let lock = locks.mutex("report");
-    assert_no_quorum(&lock.try_lock().unwrap_err());
-    let before = failed_rounds(&locks);
-    for _ in 0..3 {
-        for (call, least) in [
-            (lock.try_lock_for(LONG), ms(100)),
-            (lock.lock(), ms(100)),
-            (lock.try_lock_for(ms(40)), ms(40)),
-        ] {
-            let err = call.unwrap_err();
-            assert_matches!(err, AcquireError::NoQuorum { waited, .. } if least <= *waited);
-        }
-    }
-    assert_eq!(failed_rounds(&locks), before + 9);
-
-    // The pause can be ended.
-    let cancel = quorlock::CancelHandle::new();
-    cancel.cancel();
-    let err = lock.cancelled_by(&cancel).lock().unwrap_err();
-    assert_eq!(err, AcquireError::Cancelled);
-    Ok(())
-}

@@ -52,23 +52,6 @@ fn k6_two_permits_released_at_once_reach_the_first_two_calls() -> TestResult {
 }
 
 #[test]
-fn a_call_that_finds_free_slots_hands_them_to_earlier_calls() -> TestResult {
-    let (servers, [third, waiters @ ..]) = with_managers::<3>(far);
-    (0..2).for_each(|slot| set_all(&servers, &slot_key(slot), "foreign"));
-    let waiting = line_up(&servers, &waiters);
-    (0..2).for_each(|slot| del_all(&servers, &slot_key(slot)));
-
-    // A third call asks. Nothing but what it hands over can give the others a slot.
-    let third = wait_for(third.semaphore(NAME, 2));
-    let permits: Vec<_> = waiting.into_iter().map(|it| join(it).unwrap()).collect();
-    assert_ne!(permits[0].slot(), permits[1].slot());
-    drop(permits);
-    drop(join(third)?);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
 fn free_slots_beyond_one_per_earlier_call_go_to_the_caller() -> TestResult {
     let (servers, [locks]) = with_managers(far);
     // One that began before all others, and one that will begin after them. They poll, and do not come.
