@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use devnodes::{PATIENCE, Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeReport};
@@ -23,48 +22,6 @@ fn queue_reader(locks: &LockManager) -> JoinHandle<Result<ReadGuard, AcquireErro
 fn queue_writer(locks: &LockManager) -> JoinHandle<Result<WriteGuard, AcquireError>> {
     let lock = locks.rw_lock(NAME);
     queue_up(locks, move || lock.write())
-}
-
-#[test]
-fn writers_and_readers_wait_for_each_other() -> TestResult {
-    let (servers, [one, two, three]) = with_managers(far);
-    let (first, second) = (read(&one, &servers, NAME), read(&two, &servers, NAME));
-
-    let writer = queue_writer(&three);
-    wait_until_listed(&servers, NAME, 1);
-    first.release()?;
-    assert!(!writer.is_finished());
-    second.release()?;
-    let writer = join(writer)?;
-
-    let reader = queue_reader(&one);
-    wait_until_listed_readers(&servers, 1);
-    assert!(!reader.is_finished());
-    writer.release()?;
-    join(reader)?.release()?;
-    nothing_waits(&servers);
-    Ok(())
-}
-
-/// The release of the last reader that lives cuts the life of the lock to that of the other.
-#[test]
-fn a_writer_comes_when_the_entry_of_a_reader_that_is_gone_ends() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (locks, waiter) = (on_all(&servers, far), on_all(&servers, near));
-    let alive = read(&locks, &servers, NAME);
-    let writer = queue_writer(&waiter);
-    wait_until_listed(&servers, NAME, 1);
-    for server in &servers {
-        let ends = time_at(server) / 1_000 + 1_000;
-        let readers = format!("quorlock:readers:{NAME}");
-        server.command(&["ZADD", &readers, &ends.to_string(), "gone"])?;
-    }
-
-    alive.release()?;
-
-    join(writer)?.release()?;
-    nothing_waits(&servers);
-    Ok(())
 }
 
 /// Readers of four managers, two of each.
@@ -120,7 +77,8 @@ fn a_waiting_writer_keeps_later_readers_out_and_is_before_them() -> TestResult {
     let is_read = |row: &NodeReport| matches!(row.answer, NodeAnswer::HeldByReaders { .. });
     assert!(err.nodes().iter().any(is_read), "{err:?}");
     let reader = queue_reader(&three);
-    // And of the manager that reads itself.
+    // And of the manager that reads itself: a read within a read ends with its time.
+    assert_held(&one.rw_lock(NAME).try_read_for(secs(1)).unwrap_err());
     let local = queue_reader(&one);
     wait_until_listed_readers(&servers, 2);
     first.release()?;
@@ -216,102 +174,6 @@ fn i8_an_ended_writer_of_a_live_process_blocks_no_reader() -> TestResult {
     Ok(())
 }
 
-/// Its manager has another call that waits.
-#[test]
-fn i8_a_writer_that_left_while_cut_off_blocks_no_reader() -> TestResult {
-    if !long_tests() {
-        return Ok(());
-    }
-    let (servers, [one, three]) = with_managers(near);
-    let (proxies, urls) = proxies(&servers);
-    let two = connected(builder(urls).ttl(LONG), 3);
-    set_all(&servers, "other", "foreign");
-    let other = queue_up(&two, {
-        let lock = two.mutex("other");
-        move || lock.lock()
-    });
-    wait_until_listed(&servers, "other", 1);
-    let first = read(&one, &servers, NAME);
-    let cancel = CancelHandle::new();
-    let lock = two.rw_lock(NAME).cancelled_by(&cancel);
-    let writer = queue_up(&two, move || lock.write());
-    wait_until_listed(&servers, NAME, 1);
-    proxies.iter().for_each(|it| it.black_hole(true));
-    cancel.cancel();
-    assert!(join(writer).is_err());
-    // Others renew the life of the list.
-    let began = Instant::now();
-    while began.elapsed() < secs(8) {
-        let _ = three.rw_lock(NAME).try_read_for(ms(100));
-    }
-    proxies.iter().for_each(|it| {
-        it.black_hole(false);
-        it.cut();
-    });
-    connect(&two, 3);
-    wait_until_listed(&servers, NAME, 0);
-    let refused = (0..8).filter(|_| three.rw_lock(NAME).try_read().is_err());
-    assert_eq!(refused.count(), 0);
-    drop(first);
-    del_all(&servers, "other");
-    drop(join(other)?);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn an_inner_read_behind_waiting_writers_ends_with_an_error_when_its_time_is_over() -> TestResult {
-    let (servers, [one, two]) = with_managers(far);
-    let outer = read(&one, &servers, NAME);
-    // Of another manager, and of the same.
-    let writers = [queue_writer(&two), queue_writer(&one)];
-    wait_until_listed(&servers, NAME, 2);
-
-    assert_held(&one.rw_lock(NAME).try_read_for(secs(1)).unwrap_err());
-
-    assert!(outer.is_valid());
-    drop(outer);
-    for writer in writers {
-        join(writer)?.release()?;
-    }
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn threads_of_one_manager_take_turns_as_readers_and_writers_in_the_order_they_came() -> TestResult {
-    let (servers, [locks]) = with_managers(far);
-    let order = Order::default();
-    let held = hold(&locks, &servers, NAME);
-    let mut threads = Vec::new();
-    for group in 0..6 {
-        let both = Arc::new(Barrier::new(2));
-        for _ in 0..2 {
-            let (lock, order, both) = (locks.rw_lock(NAME), order.clone(), Arc::clone(&both));
-            threads.push(queue_up(&locks, move || {
-                if group % 2 == 0 {
-                    let guard = lock.read().unwrap();
-                    both.wait();
-                    order.note(&format!("readers {group}"));
-                    guard.release().unwrap();
-                } else {
-                    let guard = lock.write().unwrap();
-                    order.note(&format!("writers {group}"));
-                    guard.release().unwrap();
-                }
-            }));
-        }
-    }
-    held.release()?;
-    threads.into_iter().for_each(join);
-
-    let kinds = ["readers", "writers"];
-    let expected = (0..12).map(|it| format!("{} {}", kinds[it / 2 % 2], it / 2));
-    assert_eq!(order.names(), expected.collect::<Vec<_>>());
-    nothing_waits(&servers);
-    Ok(())
-}
-
 /// The fault of other read-write locks over Redis: readers that go on reading keep what a dead one has left alive.
 #[test]
 fn i6_a_dead_reader_delays_a_writer_by_its_ttl_only_while_others_read() -> TestResult {
@@ -347,42 +209,6 @@ fn child_that_reads() {
     });
     say("held");
     wait_for_parent();
-}
-
-#[test]
-fn i8_a_stream_of_readers_does_not_starve_a_writer() -> TestResult {
-    let (servers, [locks]) = with_managers(far);
-    let name = "waiting::readers::child_that_reads_in_a_loop";
-    let mut children = repeat(8, || child(name, &servers.urls()));
-    for child in &mut children {
-        assert_eq!(child.hear(), "reads");
-    }
-    for _ in 0..10 {
-        let writer = locks.rw_lock(NAME).write()?;
-        writer.check()?;
-        drop(writer);
-    }
-    for mut child in children {
-        child.go_on();
-        assert!(child.wait().success());
-    }
-    Ok(())
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_that_reads_in_a_loop() {
-    let Some(urls) = parent_urls() else { return };
-    let locks = builder(urls).ttl(LONG).build().unwrap();
-    let lock = locks.rw_lock(NAME);
-    drop(lock.read().unwrap());
-    say("reads");
-    let parent = thread::spawn(wait_for_parent);
-    while !parent.is_finished() {
-        let guard = lock.read().unwrap();
-        thread::sleep(ms(5));
-        guard.check().unwrap();
-    }
 }
 
 /// A server that refused it has it in its list, and gets the entry by an extension before it hands the lock over.

@@ -5,8 +5,6 @@ use std::thread;
 use std::time::Instant;
 
 use devnodes::{PATIENCE, Servers};
-use quorlock::AcquireError;
-use quorlock::error::HeldBy;
 
 use crate::kinds::several_names::*;
 use crate::support::*;
@@ -32,23 +30,6 @@ fn a_call_for_several_names_waits_in_the_list_of_its_refused_name() -> TestResul
     let guard = join(waiting)?;
     assert!(guard.is_valid());
     guard.release()?;
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_release_of_several_names_hands_each_to_its_first_waiter() -> TestResult {
-    let (servers, [holder]) = with_managers(far);
-    let others = NAMES.map(|_| on_all(&servers, far));
-    let held = holder.multi_lock(NAMES).lock()?;
-    wait_until_everywhere(&servers, &NAMES);
-    let waiting = [0, 1, 2].map(|it| listed(&servers, 1, others[it].mutex(NAMES[it])));
-
-    held.release()?;
-
-    for guard in waiting {
-        join(guard)?.release()?;
-    }
     nothing_waits(&servers);
     Ok(())
 }
@@ -85,56 +66,6 @@ fn j3_no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult
     wait_until_listed(&servers, "c", 1);
     c.release()?;
     join(several)?.release()?;
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> TestResult {
-    let (servers, [locks]) = with_managers(far);
-    let held = locks.multi_lock(["a", "b"]).lock()?;
-    wait_until_everywhere(&servers, &["a", "b"]);
-    let before = locks.stats();
-
-    let waiting: Vec<_> = (0..4)
-        .map(|i| {
-            // The order of the names makes no difference.
-            let lock = locks.multi_lock([&["b", "a"][..], &["a", "b", "a"]][i % 2]);
-            queue_up(&locks, move || lock.lock().map(drop))
-        })
-        .collect();
-    let commands = locks.stats().commands;
-    assert_eq!(commands, before.commands, "the manager holds it itself");
-    let err = locks.multi_lock(["a", "b"]).try_lock_for(ms(0));
-    assert_matches!(err, Err(AcquireError::Held { by, .. }) if *by == HeldBy::ThisThread);
-    held.release()?;
-    for thread in waiting {
-        join(thread)?;
-    }
-
-    assert_eq!(locks.stats().hand_overs - before.hand_overs, 4);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_free_name_is_handed_over_if_the_next_call_cannot_get_all() -> TestResult {
-    let (servers, [locks, early, late]) = with_managers(far);
-    let held = locks.multi_lock(["a", "b"]).lock()?;
-    wait_until_everywhere(&servers, &["a", "b"]);
-    // Before the next call of the manager for both, somebody waits for the one, and behind it somebody for the other.
-    let first = listed(&servers, 1, early.mutex("a"));
-    let both = locks.multi_lock(["a", "b"]);
-    let next = queue_up(&locks, move || both.lock());
-    let behind = listed(&servers, 1, late.mutex("b"));
-
-    held.release()?;
-
-    let (a, b) = (join(first)?, join(behind)?);
-    assert!(!next.is_finished());
-    a.release()?;
-    b.release()?;
-    join(next)?.release()?;
     nothing_waits(&servers);
     Ok(())
 }

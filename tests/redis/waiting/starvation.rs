@@ -1,11 +1,11 @@
 //! Every call that waits gets the lock in the end: one that cannot be notified, one behind clients that are gone, and one
 //! among calls that ask all the time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
-use devnodes::{Client, PATIENCE, Server, Servers, eventually};
+use devnodes::{PATIENCE, Server, Servers, eventually};
 use quorlock::LockManager;
 
 use crate::support::*;
@@ -37,13 +37,6 @@ fn deaf(since: u128) -> String {
     format!("{since}.5")
 }
 
-/// A connection that gets what [`CLIENT`] is sent.
-fn listener(server: &Server) -> Client {
-    let mut client = server.client().unwrap();
-    client.command(&["SUBSCRIBE", &channel(CLIENT)]).unwrap();
-    client
-}
-
 /// Whether the server has handed the lock over to [`CLIENT`].
 fn is_handed_over(server: &Server) -> bool {
     server.get(NAME).as_deref() == Some(OWNER.as_bytes())
@@ -70,34 +63,70 @@ fn nothing_waits_in_the_end(servers: &Servers, locks: &LockManager) {
     nothing_waits(servers);
 }
 
-/// Lets `looping` take the lock again and again, and `waiting` five times meanwhile.
+/// Takes a lock, with a wait if need be, and gives it back.
+type Turn<'a> = &'a (dyn Fn() + Sync);
+
+/// A section that takes its time: nobody gets in by luck, between two of them.
+fn turn(locks: &LockManager) -> impl Fn() + Sync {
+    || {
+        let guard = locks.mutex(NAME).lock().unwrap();
+        thread::sleep(ms(1));
+        drop(guard);
+    }
+}
+
+/// Lets each of `looping` have turns, and `waiting` five meanwhile.
 #[track_caller]
-fn gets_in_between(looping: &[&LockManager], waiting: &LockManager) {
-    let holds = AtomicU64::new(0);
-    let done = AtomicU64::new(0);
-    // Each time it waits for a few holds of the others, or some more if this machine made it miss its turn. A call
-    // that starves waits for thousands.
-    let many = 1_500;
+fn gets_in_between(looping: &[Turn<'_>], waiting: Turn<'_>) {
+    let (turns, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    // Each time it waits for a few turns of the others, or some more if this machine made it miss
+    // its own. A call that starves waits for thousands.
+    let many = 750 * looping.len();
     thread::scope(|scope| {
-        for locks in looping {
+        for turn in looping {
             scope.spawn(|| {
-                while done.load(Ordering::Relaxed) < 5 && holds.load(Ordering::Relaxed) < many {
-                    let guard = locks.mutex(NAME).lock().unwrap();
-                    // A section that takes its time: nobody gets in by luck, between two of them.
-                    thread::sleep(ms(1));
-                    drop(guard);
-                    holds.fetch_add(1, Ordering::Relaxed);
+                while done.load(SeqCst) < 5 && turns.load(SeqCst) < many {
+                    turn();
+                    turns.fetch_add(1, SeqCst);
                 }
             });
         }
-        eventually("the others loop", || 10 <= holds.load(Ordering::Relaxed));
+        eventually("the others loop", || 10 <= turns.load(SeqCst));
         for _ in 0..5 {
-            drop(waiting.mutex(NAME).lock().unwrap());
-            done.fetch_add(1, Ordering::Relaxed);
+            waiting();
+            done.fetch_add(1, SeqCst);
         }
     });
-    let holds = holds.into_inner();
-    assert!(holds < many, "it got in when the others had ended");
+    let turns = turns.into_inner();
+    assert!(turns < many, "it got in when the others had ended");
+}
+
+/// A reader leaves once another one is inside, or none comes: the lock is never free by chance.
+#[test]
+fn i8_a_stream_of_readers_does_not_starve_a_writer() {
+    let (servers, [one, two]) = with_managers(near);
+    let writer = on_all(&servers, far);
+    let inside = AtomicUsize::new(0);
+    let leave = |least: usize| {
+        let left = |it| (least < it).then(|| it - 1);
+        inside.fetch_update(SeqCst, SeqCst, left).is_ok()
+    };
+    let [one, two] = [&one, &two].map(|locks| {
+        || {
+            let guard = locks.rw_lock(NAME).read().unwrap();
+            inside.fetch_add(1, SeqCst);
+            let began = Instant::now();
+            while !leave(1) && (began.elapsed() < ms(20) || !leave(0)) {
+                thread::sleep(ms(1));
+            }
+            guard.check().unwrap();
+        }
+    });
+    let readers: [Turn<'_>; 8] = [&one, &one, &one, &one, &two, &two, &two, &two];
+    gets_in_between(&readers, &|| {
+        writer.rw_lock(NAME).write().unwrap().check().unwrap();
+    });
+    nothing_waits(&servers);
 }
 
 #[test]
@@ -110,7 +139,7 @@ fn h3_a_process_without_messages_gets_its_turns() -> TestResult {
         ("~* &* +@all -subscribe", &first),
     ] {
         let waiting = connected(builder(log_in_as(&servers, rules)).ttl(LONG), 3);
-        gets_in_between(&[&first, other], &waiting);
+        gets_in_between(&[&turn(&first), &turn(other)], &turn(&waiting));
     }
     assert!(1 <= first.stats().hand_overs);
     Ok(())
@@ -122,7 +151,7 @@ fn h3_a_process_with_resp2_gets_its_turns() -> TestResult {
     let servers = Servers::start_with(3, without_hello)?;
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
 
-    gets_in_between(&[&first, &first], &second);
+    gets_in_between(&[&turn(&first), &turn(&first)], &turn(&second));
     Ok(())
 }
 
@@ -160,23 +189,6 @@ fn h3_a_local_hand_over_yields_only_to_earlier_polling_calls() -> TestResult {
 }
 
 #[test]
-fn h3_a_polling_call_gets_a_turn_and_is_removed_if_it_misses_it() -> TestResult {
-    let (servers, [locks, other]) = with_managers(near);
-    let held = hold(&locks, &servers, NAME);
-    for server in &servers {
-        put_waiter(server, &deaf(micros()));
-    }
-    held.release()?;
-    eventually("it is handed over", || servers.iter().all(is_handed_over));
-
-    // By itself: nothing announces the end of that life.
-    drop(other.mutex(NAME).lock()?);
-
-    nothing_waits_in_the_end(&servers, &other);
-    Ok(())
-}
-
-#[test]
 fn h3_a_holder_without_publish_rights_leaves_the_lock_to_waiters() -> TestResult {
     needs!(AccessLists);
     let servers = Servers::start(3)?;
@@ -184,81 +196,7 @@ fn h3_a_holder_without_publish_rights_leaves_the_lock_to_waiters() -> TestResult
     let mute = connected(builder(urls).ttl(LONG), 3);
     let waiting = on_all(&servers, near);
 
-    gets_in_between(&[&mute, &mute], &waiting);
-    Ok(())
-}
-
-#[test]
-fn h3_a_call_precedes_later_calls_and_not_earlier_waiting_ones() -> TestResult {
-    let servers = Servers::start(1)?;
-    let locks = on_all(&servers, near);
-    let text_at = |key: &str| String::from_utf8(servers[0].get(key).unwrap()).unwrap();
-    let mut pushes = listener(&servers[0]);
-    let asked = micros();
-    let mut hear = || {
-        let push = pushes.receive().unwrap();
-        let text = push.as_array().unwrap()[2].as_str().unwrap().to_owned();
-        let words: Vec<_> = text.split(' ').map(str::to_owned).collect();
-        // Token, version, life, node time, kind, length, value and key.
-        assert_eq!(words[2], "1000", "{text}");
-        assert_eq!(&words[4..], ["w", "32", OWNER, NAME], "{text}");
-        assert_eq!(words[1], text_at(RECORD)[..15], "{text}");
-        let time = words[3].parse::<u128>().unwrap();
-        assert!((asked..=micros()).contains(&time), "{text}");
-        words[0].parse::<u64>().unwrap()
-    };
-
-    // Begins to wait in a minute, by its own score.
-    put_waiter(&servers[0], &(micros() + 60_000_000).to_string());
-    let guard = locks.mutex(NAME).try_lock()?;
-    let earlier = guard.fencing_token().get();
-    assert_eq!(guard.release()?.confirmed, 1);
-    let token = hear();
-    assert!(earlier < token && is_handed_over(&servers[0]));
-    assert_eq!(text_at(&fence(NAME)), token.to_string());
-    servers[0].command(&["DEL", NAME, &list(NAME), &mark(NAME)])?;
-
-    // One that has waited for a minute: the lock is handed over to it by the one that asks.
-    put_waiter(&servers[0], &(micros() - 60_000_000).to_string());
-    assert_refused(&locks);
-    assert!(token < hear() && is_handed_over(&servers[0]));
-    assert_refused(&locks);
-    Ok(())
-}
-
-#[test]
-fn a_call_that_hands_a_lock_over_leaves_no_entry() -> TestResult {
-    let servers = Servers::start(1)?;
-    let locks = on_all(&servers, near);
-    put_waiter(&servers[0], &deaf(micros() - 60_000_000));
-
-    assert_refused(&locks);
-
-    assert!(is_handed_over(&servers[0]));
-    // What the other leaves ends with the first life of the lock, and the next hold.
-    servers.wait_until_free(NAME)?;
-    drop(locks.mutex(NAME).try_lock()?);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn h3_dead_entries_are_removed_and_the_next_live_call_gets_the_lock() -> TestResult {
-    let (servers, [first, second]) = with_managers(far);
-    let held = hold(&first, &servers, NAME);
-    let waiter = listed(&servers, 1, second.mutex(NAME));
-    for server in &servers {
-        let dead: Vec<_> = (0..500)
-            .flat_map(|i| [i.to_string(), member(&format!("{i:016x}"), "w", OWNER)])
-            .collect();
-        server.command(&[vec!["ZADD".to_owned(), list(NAME)], dead].concat())?;
-    }
-
-    drop(held);
-
-    // By a notice: it would ask again in a minute.
-    drop(join(waiter)?);
-    nothing_waits(&servers);
+    gets_in_between(&[&turn(&mute), &turn(&mute)], &turn(&waiting));
     Ok(())
 }
 
