@@ -13,49 +13,20 @@ use crate::kinds::semaphore::rounds;
 use crate::support::*;
 use crate::waiting::lists::{NAME, wait_until_listed};
 
-/// How a process is to contend.
+/// How soon a waiting process asks again: see [`far`](crate::waiting::lists::far) and
+/// [`near`](crate::waiting::lists::near).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
-    /// Whether it waits for notices only: see [`far`](crate::waiting::lists::far).
-    pub(crate) far: bool,
-    pub(crate) ttl_ms: u64,
+pub(crate) enum Pauses {
+    Far,
+    Near,
 }
 
-impl Manner {
-    /// Ordinary pauses, and a key that expires in nobody's time.
-    pub(crate) const USUAL: Manner = Manner {
-        far: false,
-        ttl_ms: 600_000,
-    };
-
-    /// Waits for notices only.
-    pub(crate) const FAR: Manner = Manner {
-        far: true,
-        ..Manner::USUAL
-    };
-
-    fn line(self) -> String {
-        format!("{} {}", self.far, self.ttl_ms)
-    }
-
-    fn read(line: &str) -> Manner {
-        let mut words = line.split(' ');
-        let mut word = || words.next().unwrap();
-        Manner {
-            far: word().parse().unwrap(),
-            ttl_ms: word().parse().unwrap(),
-        }
-    }
-
-    fn options(self, urls: &[String]) -> Builder {
-        let options = builder(urls)
-            .ttl(ms(self.ttl_ms))
-            .response_timeout(ms(5_000.min(self.ttl_ms / 4)));
-        if self.far {
-            options.retry_delay(secs(60), secs(60))
-        } else {
-            options
-        }
+fn options(urls: &[String], pauses: &str) -> Builder {
+    let options = builder(urls).ttl(LONG);
+    if pauses == "Far" {
+        options.retry_delay(secs(60), secs(60))
+    } else {
+        options
     }
 }
 
@@ -65,17 +36,17 @@ pub(crate) struct Contender(ChildProcess);
 impl Contender {
     /// Starts the process; returns when it is connected to all servers.
     #[track_caller]
-    pub(crate) fn start(servers: &Servers, manner: Manner) -> Contender {
+    fn start(servers: &Servers, pauses: Pauses) -> Contender {
         let mut child = child("waiting::contenders::child_that_obeys", &servers.urls());
-        child.tell(&manner.line());
+        child.tell(&format!("{pauses:?}"));
         assert_eq!(child.hear(), "connected");
         Contender(child)
     }
 
     /// Starts one that waits for the lock, before all others: returns when it is listed on all servers.
     #[track_caller]
-    pub(crate) fn first_in_line(servers: &Servers, manner: Manner) -> Contender {
-        let mut head = Contender::start(servers, manner);
+    pub(crate) fn first_in_line(servers: &Servers, pauses: Pauses) -> Contender {
+        let mut head = Contender::start(servers, pauses);
         head.lock();
         wait_until_listed(servers, NAME, 1);
         head
@@ -145,9 +116,8 @@ fn connected_alone(options: Builder, nodes: usize) -> LockManager {
 #[ignore = "a process of another test"]
 fn child_that_obeys() {
     let Some(urls) = parent_urls() else { return };
-    let Some(manner) = hear_parent() else { return };
-    let manner = Manner::read(&manner);
-    let locks = connected_alone(manner.options(&urls), urls.len());
+    let Some(pauses) = hear_parent() else { return };
+    let locks = connected_alone(options(&urls, &pauses), urls.len());
     let (held, guards) = crossbeam_channel::unbounded();
     say("connected");
 
@@ -192,7 +162,6 @@ pub(crate) struct Tally {
 pub(crate) fn contend(servers: &Servers, processes: usize, sections: u64) -> Tally {
     let mut children = repeat(processes, || {
         let mut child = child("waiting::contenders::child_that_loops", &servers.urls());
-        child.tell(&Manner::USUAL.line());
         child.tell(&sections.to_string());
         child
     });
@@ -245,11 +214,10 @@ fn nanos() -> u64 {
 fn child_that_loops() {
     const WORK_NANOS: u64 = 200_000;
     let Some(urls) = parent_urls() else { return };
-    let (Some(manner), Some(sections)) = (hear_parent(), hear_parent()) else {
+    let Some(sections) = hear_parent() else {
         return;
     };
-    let manner = Manner::read(&manner);
-    let locks = connected_alone(manner.options(&urls), urls.len());
+    let locks = connected_alone(builder(&urls).ttl(LONG), urls.len());
     let lock = locks.mutex(NAME);
     say("connected");
     wait_for_parent();

@@ -144,15 +144,6 @@ pub(crate) fn wait_until_in(servers: &Servers, list: &str, count: usize) {
     });
 }
 
-/// Waits until the manager `client` waits for `name` on every server, whoever else does.
-#[track_caller]
-pub(crate) fn wait_until_client_listed(servers: &Servers, name: &str, client: &str) {
-    eventually("it is on the lists", || {
-        let is_listed = |server| waiters_of(server, name).iter().any(|it| it == client);
-        servers.iter().all(is_listed)
-    });
-}
-
 /// Waits until none of these managers listens on any server that can be asked.
 #[track_caller]
 pub(crate) fn wait_until_deaf(servers: &Servers, members: &[String]) {
