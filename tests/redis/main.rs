@@ -26,20 +26,16 @@ mod acquire {
 
 mod waiting {
     pub(crate) mod contenders;
-    mod each_kind;
+    mod ends;
     mod fairness;
     mod handovers;
-    mod limits;
     pub(crate) mod lists;
     mod lost_notices;
     mod minority;
     mod notices;
     mod outages;
     mod overload;
-    mod permits;
     mod queue;
-    mod readers;
-    mod several_names;
     mod starvation;
 }
 
@@ -82,9 +78,9 @@ mod kinds {
     pub(crate) mod each_kind;
     mod keep_for;
     mod reentrant;
-    pub(crate) mod rw_lock;
+    mod rw_lock;
     pub(crate) mod semaphore;
-    pub(crate) mod several_names;
+    mod several_names;
 }
 
 mod once {
