@@ -311,6 +311,41 @@ fn d12_a_hold_of_any_kind_is_renewed_and_one_without_renewal_is_lost_at_its_end(
     Ok(())
 }
 
+/// Keys of another type, and counters that are none. Sets of readers that are left over are deleted;
+/// lists and marks decide nothing about the holder.
+#[test]
+fn i7_j4_k7_foreign_data_of_any_kind_are_in_use_except_those_of_its_queue() -> TestResult {
+    let (servers, locks) = start_connected(1, builder);
+    for kind in KINDS {
+        let (counters, list) = (kind.counters(), kind.list());
+        let locks_of_kind = kind.keys().iter().map(|it| (*it).to_owned());
+        let mark = list.replace("waiting", "mark");
+        let keys = locks_of_kind.chain(counters.clone()).chain([list, mark]);
+        let of_another_type =
+            keys.map(|key| ["HSET".to_owned(), key, "f".to_owned(), "v".to_owned()].to_vec());
+        let nonsense = counters
+            .into_iter()
+            .map(|key| ["SET".to_owned(), key, "12x".to_owned()].to_vec());
+        for command in of_another_type.chain(nonsense) {
+            let key = &command[1];
+            let is_obstacle = !["readers", "waiting", "mark"]
+                .iter()
+                .any(|it| key.contains(it));
+            del(&servers[0], key);
+            servers[0].command(&command)?;
+
+            match kind.try_take(&locks) {
+                Err(AcquireError::KeyInUse { .. }) => assert!(is_obstacle, "{command:?}"),
+                taken => assert!(!is_obstacle && taken.is_ok(), "{command:?}: {taken:?}"),
+            }
+
+            del(&servers[0], key);
+            nothing_is_left_of(&[kind], &servers);
+        }
+    }
+    Ok(())
+}
+
 fn panics<G>(_: &G) {
     resume_unwind(Box::new("on purpose"))
 }

@@ -390,35 +390,6 @@ fn read_and_write_closures_hold_the_lock_and_report_a_loss() -> TestResult {
     Ok(())
 }
 
-#[test]
-fn i7_wrong_types_of_a_readers_keys_are_key_in_use_errors() -> TestResult {
-    let (servers, locks) = start_connected(3, builder);
-    // A name for each case: a command of the case before may still be on its way to a node that was not waited for.
-    for (name, key) in [("a", "a".to_owned()), ("b", fence("b"))] {
-        command_all(&servers, &["SADD", &key, "x"]);
-        let err = locks.rw_lock(name).try_read().unwrap_err();
-        assert_matches!(err, AcquireError::KeyInUse { .. });
-    }
-    // A counter that is none.
-    set_all(&servers, &fence("c"), "many");
-    assert_matches!(
-        locks.rw_lock("c").try_read().unwrap_err(),
-        AcquireError::KeyInUse { .. }
-    );
-    // A set that was left over is deleted, whatever it is.
-    set_all(&servers, &readers("d"), "x");
-    drop(locks.rw_lock("d").try_read()?);
-    // Lists and marks of another type are no obstacle: see `handover.lua`.
-    for server in &servers {
-        set(server, &list("e"), "x");
-        server.command(&["SADD", &mark("e"), "x"])?;
-    }
-    let lock = locks.rw_lock("e");
-    drop(lock.try_read()?);
-    drop(lock.read()?);
-    Ok(())
-}
-
 /// A call that waits to read, behind all that wait already.
 #[track_caller]
 fn queue_reader(locks: &LockManager) -> JoinHandle<Result<ReadGuard, AcquireError>> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use devnodes::{PATIENCE, Server, Servers, eventually};
-use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::error::NodeAnswer;
 use quorlock::{AcquireError, LockManager, LostReason, Permit, Semaphore};
 use rustix::process::Signal;
 
@@ -323,28 +323,12 @@ fn invalid_numbers_of_permits_are_errors_before_any_command() -> TestResult {
 }
 
 #[test]
-fn k7_a_slot_with_another_key_is_left_alone_and_a_bad_counter_is_reported() -> TestResult {
+fn k7_a_slot_with_a_foreign_key_is_left_alone_and_another_one_granted() -> TestResult {
     let (servers, locks) = start_on_all(1, far);
     servers[0].command(&["HSET", &slot_key(0), "f", "v"])?;
     for _ in 0..5 {
         let (permit, rounds) = take(&locks, 2);
         assert_eq!((permit.slot(), rounds), (1, 1));
-    }
-    let err = locks.semaphore(NAME, 1).try_acquire().unwrap_err();
-    assert_matches!(failure(&err, 0), NodeFailure::KeyInUse { .. });
-    del(&servers[0], &slot_key(0));
-
-    for (command, value) in [("HSET", &["f", "v"][..]), ("SET", &["12x"])] {
-        servers[0].command(&[&[command, &slot_fence(0)], value].concat())?;
-        let err = locks.semaphore(NAME, 1).try_acquire().unwrap_err();
-        assert!(matches!(err, AcquireError::KeyInUse { .. }), "{err}");
-        assert!(taken(&servers[0]).is_empty());
-        del(&servers[0], &slot_fence(0));
-    }
-    for key in [list(), mark()] {
-        servers[0].command(&["SADD", &key, "x"])?;
-        drop(locks.semaphore(NAME, 1).try_acquire()?);
-        del(&servers[0], &key);
     }
     Ok(())
 }
