@@ -44,25 +44,6 @@ fn any_bytes_are_a_name_and_the_key_is_exactly_the_name() -> TestResult {
 }
 
 #[test]
-fn a_name_that_is_too_long_is_refused_together_with_its_prefix() -> TestResult {
-    let servers = Servers::start(1)?;
-    let plain = manager(&servers);
-    let prefixed = builder(servers.urls()).prefix("app:").build()?;
-
-    let too_long = AcquireError::NameTooLong {
-        len: NAME_MAX + 1,
-        max: NAME_MAX,
-    };
-    let longer = plain.mutex(vec![b'x'; NAME_MAX + 1]);
-    assert_eq!(longer.try_lock().unwrap_err(), too_long);
-    let with_prefix = prefixed.mutex(vec![b'x'; NAME_MAX - 3]);
-    assert_eq!(with_prefix.lock().unwrap_err(), too_long);
-
-    drop(prefixed.mutex(vec![b'x'; NAME_MAX - 4]).try_lock()?);
-    Ok(())
-}
-
-#[test]
 fn a_prefix_is_part_of_the_key() -> TestResult {
     let servers = Servers::start(3)?;
     let prefixed = builder(servers.urls()).prefix("app:").build()?;
