@@ -98,16 +98,15 @@ mod topology {
 }
 
 mod operations {
+    mod account;
     mod health;
     mod held_locks;
     mod holder_label;
-    mod incidents;
+    pub(crate) mod incidents;
     mod inspect;
     mod list;
-    mod log_levels;
     pub(crate) mod log_lines;
     mod loggers;
-    mod observer;
     pub(crate) mod recorder;
     pub(crate) mod secrets;
 }

@@ -54,7 +54,7 @@ struct Section {
 }
 
 /// A line of the page, in which `…` stands for anything.
-fn fits(quoted: &str, line: &str) -> bool {
+pub(crate) fn fits(quoted: &str, line: &str) -> bool {
     let parts: Vec<_> = quoted.split('…').collect();
     let (first, last) = (parts[0], parts[parts.len() - 1]);
     let Some(mut rest) = line.strip_prefix(first) else {

@@ -3,11 +3,11 @@
 //! A logger is the whole process's, so it is another process that listens.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use devnodes::{FakeServer, Server, Servers, debug_form, eventually};
+use devnodes::{Server, debug_form, eventually};
 use log::{LevelFilter, Log, Metadata, Record};
 
+use crate::operations::incidents::fits;
 use crate::operations::secrets;
 use crate::support::*;
 
@@ -52,34 +52,6 @@ pub(crate) fn heard() -> Vec<String> {
         assert_eq!(debug_form(line), None, "{line}");
     }
     lines
-}
-
-#[test]
-fn log_lines_of_a_call_are_written_before_it_waits() {
-    assert_passes("operations::log_lines::child_that_waits");
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_that_waits() {
-    let Some(_) = parent_urls() else { return };
-    let servers = Servers::start(1).unwrap();
-    let urls = servers.urls();
-    listen();
-    // Not that it hears of anything, and it does not ask again as long as this test lasts.
-    let minute = secs(60);
-    let locks = connected(builder(&urls).retry_delay(minute, minute), 1);
-    let others = builder(&urls).build().unwrap();
-    let guard = lock_in_the_end(&others, "report");
-    let waiter = std::thread::spawn(move || drop(locks.mutex("report").lock().unwrap()));
-    eventually("the line is there", || {
-        heard()
-            .iter()
-            .any(|it| it.contains("\"report\": lost round (held)"))
-    });
-    drop(guard);
-    waiter.join().unwrap();
-    passed();
 }
 
 /// In a child process: tells the parent these lines, and that they were all.
@@ -131,85 +103,8 @@ fn child_that_looks_at_its_nodes() {
     tell(heard().into_iter().filter(|it| it.starts_with("WARN")));
 }
 
-/// Kills a server of the child, and starts it again, each when the child has seen what was before.
-pub(crate) fn down_and_up(child: &mut ChildProcess, server: &Server) -> TestResult {
-    server.kill()?;
-    child.go_on();
-    assert_eq!(child.hear(), "one is down");
-    server.restart()?;
-    child.go_on();
-    assert_eq!(child.hear(), "all are up");
-    Ok(())
-}
-
 #[test]
-fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult {
-    needs!(Passwords);
-    let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
-    let mut child = child("operations::log_lines::child_that_logs", &servers.urls());
-
-    assert_eq!(child.hear(), "connected");
-    down_and_up(&mut child, &servers[0])?;
-    servers[1].pause()?;
-    child.go_on();
-    assert_eq!(child.hear(), "one does not respond");
-    servers[1].resume()?;
-    child.go_on();
-    assert_eq!(child.hear(), "all respond");
-
-    let lines = told(&child);
-    let all = lines.join("\n");
-    for (words, expected) in [
-        ("INFO n0: down", 1),
-        ("INFO n0: up after", 1),
-        ("INFO n1: not responding", 1),
-        ("INFO n1: responding again", 1),
-        // On a slow machine the two that are left may be too slow for a lock, which is a warning.
-        ("WARN n", 0),
-        ("ERROR", 0),
-        ("hunter2", 0),
-    ] {
-        let count = lines.iter().filter(|it| it.contains(words)).count();
-        assert_eq!(count, expected, "{words}: {all}");
-    }
-    // Owner tokens are 32 hex digits, and shown by their start.
-    let words = all.split(|it: char| !it.is_ascii_hexdigit());
-    assert_eq!(words.filter(|it| it.len() == 32).count(), 0, "{all}");
-    assert!(20 < lines.len(), "{all}");
-    assert!(child.wait().success());
-    Ok(())
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_that_logs() {
-    let Some(urls) = parent_urls() else { return };
-    listen();
-    let locks = builder(urls)
-        .response_timeout(secs(1))
-        .ttl(LONG)
-        .build()
-        .unwrap();
-    connect(&locks, 3);
-    say("connected");
-    for (line, said) in [
-        ("n0: still down", "one is down"),
-        ("n0: up", "all are up"),
-        ("n1: not responding", "one does not respond"),
-        ("n1: responding again", "all respond"),
-    ] {
-        wait_for_parent();
-        eventually(line, || {
-            drop(locks.mutex("report").lock().unwrap());
-            LINES.0.lock().unwrap().iter().any(|it| it.contains(line))
-        });
-        say(said);
-    }
-    tell(heard().into_iter().map(|it| it.replace('\n', " ")));
-}
-
-#[test]
-fn server_errors_are_logged_on_one_line_without_login_data() {
+fn echoed_login_data_is_in_no_error_and_no_log_line() {
     assert_passes("operations::log_lines::child_with_echoed_secrets");
 }
 
@@ -221,8 +116,11 @@ fn child_with_echoed_secrets() {
     for answers in secrets::ECHOES {
         let fake = secrets::answering(answers);
         let url = format!("redis://zoe:hunter2@{}", fake.addr());
-        let locks = builder([url]).build().unwrap();
-        assert!(locks.mutex("report").try_lock().is_err());
+        let locks = builder([url]).outage_timeout(secs(0)).build().unwrap();
+        let err = locks.mutex("report").lock().unwrap_err();
+        assert_no_quorum(&err);
+        let shown = format!("{err} {err:?} {locks:?}");
+        assert!(!secrets::shows_login(&shown), "{answers:?}: {shown}");
     }
     let lines = heard();
     for line in &lines {
@@ -235,67 +133,83 @@ fn child_with_echoed_secrets() {
 }
 
 #[test]
-fn a_wait_for_new_servers_is_logged_once_with_a_remedy() {
-    assert_passes("operations::log_lines::child_that_meets_new_servers");
+fn a_permanent_failure_is_one_warning_despite_retries() -> TestResult {
+    needs!(Settings);
+    assert_passes("operations::log_lines::child_that_meets_servers_that_never_heal");
+    Ok(())
 }
 
 #[test]
 #[ignore = "a process of another test"]
-fn child_that_meets_new_servers() {
+fn child_that_meets_servers_that_never_heal() {
     let Some(_) = parent_urls() else { return };
-    let servers = Servers::start(3).unwrap();
     listen();
-    for names in [["first", "second"], ["third", "fourth"]] {
-        let urls = servers.urls();
-        let locks = builder(urls).quarantine(true).build().unwrap();
-        for name in names {
-            let err = locks.mutex(name).try_lock().unwrap_err();
-            assert!(err.to_string().contains("; wait, or vouch for it"), "{err}");
-        }
+    let server = || Server::start().unwrap();
+    let secret = Server::builder().password("hunter2").start().unwrap();
+    let cluster = Server::builder().arg("--cluster-enabled", "yes");
+    let cluster = cluster.start().unwrap();
+    let (replica, evicts, full, access) = (server(), server(), server(), server());
+    let port = evicts.port().to_string();
+    replica.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+    for (server, option, value) in [
+        (&evicts, "maxmemory", "1gb"),
+        (&evicts, "maxmemory-policy", "allkeys-lru"),
+        (&full, "maxmemory", "1"),
+    ] {
+        server.command(&["CONFIG", "SET", option, value]).unwrap();
     }
+    let wrong = format!("redis://:wrong@{}", secret.addr());
+    let no_keys = add_user(&access, "others", "~quorlock:* ~others:* &* +@all");
+    let no_login = add_user(&access, "nobody", "~* &* +@all -eval");
+    let no_password = format!("redis://{}", secret.addr());
+    let protected = secrets::answering(&[(
+        "HELLO",
+        "-DENIED Redis is running in protected mode because no password is set.",
+    )]);
+    let web = secrets::answering(&[("HELLO", "HTTP/1.1 400 Bad Request")]);
+    let no_database = format!("redis://{}/99", access.addr());
+    // Each server is asked again and again, and never gets a vote.
+    for (url, line) in [
+        (wrong, "WARN n0: down: …: login refused…"),
+        (
+            no_password,
+            "WARN n0: down: …: a password is required, and none…",
+        ),
+        (no_login, "WARN n0: down: …: not permitted…"),
+        (protected.url(), "WARN n0: down: …: in protected mode…"),
+        (web.url(), "WARN n0: down: …: not a Redis answer…"),
+        (replica.url(), "WARN n0: down: …: a replica…"),
+        (cluster.url(), "WARN n0: down: …: part of a cluster…"),
+        (no_database, "WARN n0: down: …: it has no such database…"),
+        (evicts.url(), "WARN n0: down: …: may evict locks…"),
+        (
+            no_keys,
+            "WARN n0: …: is not counted: it rejected a command: not permitted…",
+        ),
+        (
+            full.url(),
+            "WARN n0: …: is not counted: it rejected a command: out of memory…",
+        ),
+    ] {
+        let before = heard().len();
+        let locks = builder([url]).outage_timeout(secs(0)).build().unwrap();
+        let mut failed = 0;
+        eventually("it has failed often", || {
+            failed += usize::from(locks.mutex("report").try_lock().is_err());
+            let failures = locks.stats().connection_failures;
+            3 <= failures || (10 <= failed && failures == 0)
+        });
+        drop(locks);
 
-    let mut warnings = heard();
-    warnings.retain(|line| line.starts_with("WARN"));
-    assert_eq!(warnings.len(), 2, "one for each manager: {warnings:?}");
-    for (warning, name) in warnings.iter().zip(["first", "third"]) {
-        let begin = format!("WARN {name:?}: no lock can be taken, no quorum: ");
-        assert!(warning.starts_with(&begin), "{warning}");
-        for words in [
-            ": quarantined for ",
-            " s more: no lock data, so the server is new ",
-            "; wait, or vouch for it if it is new and nobody holds a lock",
-        ] {
-            assert!(warning.contains(words), "{warning}");
+        let mut lines = heard().split_off(before);
+        lines.retain(|line| !line.starts_with("DEBUG") && !line.starts_with("TRACE"));
+        // And one for the outage.
+        let outage = "WARN \"report\": no lock can be taken, …";
+        for expected in [line, outage] {
+            let fitting = lines.iter().filter(|it| fits(expected, it));
+            assert_eq!(fitting.count(), 1, "{expected}: {lines:?}");
         }
-        let is_named = |it: &&Server| warning.contains(&format!(" ({})", shown_address(it)));
-        assert!(2 <= servers.iter().filter(is_named).count(), "{warning}");
+        assert_eq!(lines.len(), 2, "{line}: {lines:?}");
     }
-    passed();
-}
-
-#[test]
-fn a_node_with_a_failed_first_connection_is_logged_as_up_again() {
-    assert_passes("operations::log_lines::child_with_a_failed_first_connection");
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_with_a_failed_first_connection() {
-    let Some(_) = parent_urls() else { return };
-    let server = Server::start().unwrap();
-    let fails = AtomicBool::new(true);
-    let fake = FakeServer::speaking_for(server.addr(), move |_, command| {
-        let is_about_lock = command.iter().any(|it| it.ends_with(b"report"));
-        let is_first = is_about_lock && fails.swap(false, Ordering::SeqCst);
-        is_first.then(|| b"garbage\r\n".to_vec())
-    })
-    .unwrap();
-    listen();
-    let locks = builder([fake.url()]).build().unwrap();
-    drop(lock_in_the_end(&locks, "report"));
-
-    let has = |words| heard().iter().any(|it| it.contains(words));
-    eventually("it is logged as down", || has(" n0: down: "));
-    eventually("and as up again", || has(" n0: up after "));
     passed();
 }

@@ -1,9 +1,8 @@
 //! Passwords and owner tokens are shown nowhere.
 
-use devnodes::{FakeServer, Server, Servers, eventually};
+use devnodes::{FakeServer, Servers, eventually};
 use quorlock::CancelHandle;
 
-use crate::nodes::lying_servers::speaking_for;
 use crate::support::*;
 
 #[test]
@@ -81,43 +80,6 @@ fn a_password_given_apart_from_the_urls_opens_the_nodes_and_is_shown_nowhere() -
     Ok(())
 }
 
-#[test]
-fn an_owner_token_echoed_by_a_server_is_in_no_error() -> TestResult {
-    // As servers answer a command that was renamed, with the owner first.
-    let server = Server::start()?;
-    let fake = speaking_for(&server, |_, command| {
-        let [name, _, count, args @ ..] = command else {
-            return None;
-        };
-        let keys: usize = str::from_utf8(count).ok()?.parse().ok()?;
-        let repeated = args.get(keys..)?.join(&b"' '"[..]);
-        let begin = b"-ERR upstream failure at 'EVALSHA', with args beginning with: '";
-        // Not the sync of the login.
-        let is_acquire = name.starts_with(b"EVAL") && args[0] == b"x";
-        is_acquire.then(|| [begin, &repeated[..], b"'\r\n"].concat())
-    });
-    let locks = builder([fake.url()]).outage_timeout(secs(0)).build()?;
-
-    let err = locks.mutex("x").try_lock().unwrap_err();
-
-    assert_no_quorum(&err);
-    let owners = fake
-        .commands_seen()
-        .into_iter()
-        .filter(|it| it[0].starts_with(b"EVAL") && it[3] == b"x")
-        .map(|it| {
-            let keys: usize = String::from_utf8_lossy(&it[2]).parse().unwrap();
-            String::from_utf8(it[3 + keys].clone()).unwrap()
-        });
-    let shown = format!("{err} {err:?} {}", failure(&err, 0));
-    for owner in owners {
-        let (begin, secrets) = (&owner[..8], [&owner[..9], &owner[9..]]);
-        assert!(shown.contains(begin), "its beginning was repeated: {shown}");
-        assert!(!secrets.iter().any(|it| shown.contains(it)), "{shown}");
-    }
-    Ok(())
-}
-
 /// Whether it shows the name or the password with which these tests log in.
 pub(crate) fn shows_login(text: &str) -> bool {
     text.contains("hunter2") || text.contains("zoe")
@@ -172,44 +134,3 @@ pub(crate) const ECHOES: [&[(&str, &str)]; 9] = [
     &[("HELLO", "+zoe hunter2"), ("INFO", "+zoe hunter2")],
     &[("HELLO", "hunter2 zoe is no reply at all")],
 ];
-
-#[test]
-fn no_error_has_login_data_echoed_by_a_server() -> TestResult {
-    for answers in ECHOES {
-        let fake = answering(answers);
-        let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())])
-            .outage_timeout(secs(0))
-            .build()?;
-        for err in [
-            locks.mutex("report").try_lock().unwrap_err(),
-            locks.mutex("report").lock().unwrap_err(),
-        ] {
-            assert_no_quorum(&err);
-            let shown = format!("{err} {err:?} {locks:?}");
-            assert!(!shows_login(&shown), "{answers:?}: {shown}");
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn server_texts_in_errors_are_cut_without_control_characters() -> TestResult {
-    const TEXT: &str = "-MISCONF \x1b[2J\x07\tred \u{202e}\u{2028}alert";
-    let long: &'static str = format!("{TEXT}{}", "x".repeat(50_000)).leak();
-    let answers: &'static [_] = Box::leak(Box::new([("INFO", long)]));
-    let fake = answering(answers);
-    let locks = builder([fake.url()]).build()?;
-
-    let err = locks.mutex("report").try_lock().unwrap_err();
-
-    assert_no_quorum(&err);
-    let debug = format!("{err:?}");
-    for shown in [err.to_string(), debug, failure(&err, 0).to_string()] {
-        assert!(shown.contains("alert"), "{shown}");
-        let count = shown.chars().count();
-        assert!(count < 600, "{count} characters");
-        let is_bad = |it: char| it.is_control() || matches!(it, '\u{2028}'..='\u{202e}');
-        assert!(!shown.contains(is_bad), "{shown:?}");
-    }
-    Ok(())
-}
