@@ -58,7 +58,6 @@ mod nodes {
     mod clocks;
     mod failures;
     mod forgotten_flows;
-    mod limits;
     pub(crate) mod lying_servers;
     mod one_bad_server;
     mod scripts;

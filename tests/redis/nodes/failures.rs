@@ -2,68 +2,11 @@
 
 use std::thread;
 
-use devnodes::{Proxy, Server, Servers, eventually};
+use devnodes::{Server, Servers, eventually};
 use quorlock::ReleaseError;
-use quorlock::error::{NodeAnswer, NodeFailure, TlsFailure};
+use quorlock::error::{NodeAnswer, NodeFailure};
 
 use crate::support::*;
-
-#[test]
-fn two_of_five_nodes_may_die_and_three_may_not() -> TestResult {
-    needs!(ClosedPorts);
-    let servers = Servers::start(5)?;
-    let (first, second) = (manager(&servers), manager(&servers));
-    connect(&first, 5);
-
-    for dead in 0..2 {
-        servers[dead].kill()?;
-        let guard = first.mutex("report").try_lock()?;
-        assert_held(&second.mutex("report").try_lock().unwrap_err());
-        drop(guard);
-        drop(second.mutex("report").try_lock()?);
-    }
-
-    servers[2].kill()?;
-    let fresh = manager(&servers);
-    let err = fresh.mutex("report").try_lock().unwrap_err();
-    assert_no_quorum(&err);
-    for node in 0..3 {
-        // With TLS it is what stands in front of the server that closes the connection.
-        assert_matches!(
-            failure(&err, node),
-            NodeFailure::Connect { .. } | NodeFailure::Tls(TlsFailure::Closed { .. })
-        );
-        assert_contains(&err, &shown_address(&servers[node]));
-    }
-    nothing_is_left(&servers);
-
-    servers[0].restart()?;
-    drop(lock_in_the_end(&first, "report"));
-    drop(lock_in_the_end(&fresh, "report"));
-    nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_waiting_call_outlasts_an_outage_below_its_timeout() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = manager(&servers);
-    connect(&locks, 3);
-    servers[0].kill()?;
-    servers[1].kill()?;
-
-    let report = locks.mutex("report");
-    let waiter = thread::spawn(move || report.lock());
-    eventually("it has failed and goes on", || {
-        3 <= locks.stats().rounds_without_quorum
-    });
-    assert!(!waiter.is_finished());
-    servers[1].restart()?;
-
-    assert!(join(waiter)?.is_valid());
-    nothing_is_left(&servers);
-    Ok(())
-}
 
 /// RACE: a program's first command waits on each server until that is synced; a majority grants the lock meanwhile.
 #[test]
@@ -167,35 +110,6 @@ fn e4_releases_that_do_not_fit_into_the_socket_are_not_lost() -> TestResult {
 }
 
 #[test]
-fn a_paused_majority_is_no_quorum_and_each_silent_node_has_a_row() -> TestResult {
-    let (servers, locks) = start_connected(3, impatient);
-
-    servers[0].pause()?;
-    servers[2].pause()?;
-    let err = locks.mutex("report").try_lock().unwrap_err();
-    assert_failed(&err, &[0, 2], &NodeFailure::TimedOut);
-    eventually("they are known not to answer", || {
-        let nodes = locks.stats().nodes;
-        nodes[0].silent && nodes[2].silent
-    });
-    // The next round does not wait for them.
-    let commands = locks.stats().commands;
-    let err = locks.mutex("report").try_lock().unwrap_err();
-    assert_failed(&err, &[0, 2], &NodeFailure::Stalled);
-    let asked = locks.stats().commands - commands;
-    assert!(asked <= 2, "stalled nodes were asked");
-
-    servers[0].resume()?;
-    servers[2].resume()?;
-    drop(lock_in_the_end(&locks, "report"));
-    nothing_is_left(&servers);
-    // Late answers are waited out: a new connection would overtake what is queued on the old one.
-    let stats = locks.stats();
-    assert_eq!((stats.connections, stats.connection_failures), (3, 0));
-    Ok(())
-}
-
-#[test]
 fn e7_an_unconfirmed_release_is_reported_and_sent_later() -> TestResult {
     let (servers, locks) = start_connected(3, impatient);
     let guard = lock_in_the_end(&locks, "report");
@@ -230,26 +144,6 @@ fn e6_dropping_a_guard_while_all_nodes_are_paused_returns() -> TestResult {
     join(thread::spawn(move || drop(guard)));
 
     servers.iter().try_for_each(Server::resume)?;
-    nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_cut_connection_costs_no_lock_that_is_held() -> TestResult {
-    let (servers, proxies, locks) = start_behind_proxies(3, builder);
-    let other = manager(&servers);
-    let guard = locks.mutex("report").lock()?;
-
-    proxies.iter().for_each(Proxy::cut);
-
-    assert!(guard.is_valid());
-    assert_held(&other.mutex("report").try_lock().unwrap_err());
-    eventually("it connects again by itself", || {
-        6 <= locks.stats().connections
-    });
-    assert_eq!(locks.stats().connection_failures, 3);
-    guard.extend(secs(20))?;
-    guard.release()?;
     nothing_is_left(&servers);
     Ok(())
 }
@@ -323,28 +217,5 @@ fn g2_a_node_behind_a_dead_link_delays_no_lock_and_reconnects() -> TestResult {
     servers[2].kill()?;
     drop(lock_in_the_end(&locks, "report"));
     nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
-fn missing_scripts_are_sent_again_in_the_same_attempt() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = manager(&servers);
-    connect(&locks, 3);
-    let flush = || command_all(&servers, &["SCRIPT", "FLUSH"]);
-
-    for i in 0..10 {
-        flush();
-        let guard = locks.mutex("report").try_lock()?;
-        assert_eq!(locks.stats().rounds_won, i + 2);
-        flush();
-        guard.extend(secs(30))?;
-        flush();
-        guard.release()?;
-    }
-    nothing_is_left(&servers);
-    let stats = locks.stats();
-    assert_eq!(stats.connection_failures, 0);
-    assert_eq!(stats.rounds_without_quorum, 0);
     Ok(())
 }

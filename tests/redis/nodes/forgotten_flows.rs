@@ -1,10 +1,12 @@
 //! A firewall or balancer that forgets all its connections: the old ones swallow everything, and new ones work.
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use devnodes::{Proxy, Server, eventually};
+use devnodes::{Proxy, Server, Servers, eventually};
+use quorlock::error::NodeFailure;
 use quorlock::{Builder, Hold};
+use rustix::process::Signal;
 
 use crate::kinds::each_kind::{KINDS, nothing_is_left_of};
 use crate::support::*;
@@ -100,4 +102,83 @@ fn h9_stopped_servers_keep_their_connections_and_the_order_of_commands() -> Test
     drop(lock_in_the_end(&locks, "report"));
     assert_eq!(locks.stats().connections, before);
     Ok(())
+}
+
+#[test]
+fn h9_a_mute_connection_is_replaced_once_a_second_one_gets_answers() -> TestResult {
+    let server = Server::start()?;
+    let proxy = Proxy::start(server.addr())?;
+    let locks = connected(
+        builder([proxy.url()])
+            .response_timeout(ms(200))
+            .connect_timeout(ms(500))
+            .ttl(LONG),
+        1,
+    );
+
+    // What is lost on the way is acknowledged all the same.
+    proxy.black_hole(true);
+    let lost = locks.mutex("report").try_lock().unwrap_err();
+    assert_eq!(*failure(&lost, 0), NodeFailure::TimedOut);
+    eventually("second connections are tried", || 3 <= proxy.connections());
+    let lost = locks.mutex("report").try_lock().unwrap_err();
+    assert_eq!(*failure(&lost, 0), NodeFailure::Stalled);
+    assert_eq!(locks.stats().connections, 1);
+    proxy.black_hole(false);
+
+    drop(lock_in_the_end(&locks, "report"));
+    assert_eq!(locks.stats().connections, 2);
+    Ok(())
+}
+
+#[test]
+fn h9_a_client_that_was_stopped_reads_answers_before_it_gives_a_connection_up() -> TestResult {
+    let servers = Servers::start(1)?;
+    loop {
+        let proxy = Proxy::start(servers[0].addr())?;
+        let mut child = child(
+            "nodes::forgotten_flows::child_that_is_stopped_before_it_reads",
+            &[proxy.url()],
+        );
+        assert_eq!(child.hear(), "connected");
+        proxy.hold_replies();
+        child.go_on();
+        eventually("it was asked", || servers[0].exists("report"));
+        child.signal(Signal::STOP);
+        child.wait_until_stopped();
+        proxy.release_replies();
+        let stopped = Instant::now();
+        if proxy.connections() != 1 {
+            // Too late: it has had no answer for so long that it may give up.
+            continue;
+        }
+        eventually("all that was under way would have expired", || {
+            LIFE < stopped.elapsed()
+        });
+        child.signal(Signal::CONT);
+
+        assert_eq!(child.hear(), "answered");
+        assert_eq!(proxy.connections(), 1);
+        return Ok(());
+    }
+}
+
+const LIFE: Duration = secs(3);
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_is_stopped_before_it_reads() {
+    let Some(urls) = parent_urls() else { return };
+    let locks = connected(
+        builder(urls)
+            .response_timeout(ms(200))
+            .ttl(LIFE)
+            .renew(false),
+        1,
+    );
+    say("connected");
+    wait_for_parent();
+    let _in_time_or_not = locks.mutex("report").try_lock();
+    drop(lock_in_the_end(&locks, "report"));
+    say("answered");
 }

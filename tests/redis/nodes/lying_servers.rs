@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use devnodes::fake::encoded;
 use devnodes::{Client, FakeServer, PATIENCE, Proxy, Server, Servers, eventually};
-use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::error::NodeAnswer;
 use quorlock::{AcquireError, LockManager, LostReason};
 
 use crate::support::*;
@@ -206,28 +205,6 @@ fn g6_one_node_of_four_that_always_grants_allows_no_second_hold() -> TestResult 
 }
 
 #[test]
-fn g6_a_node_that_always_grants_beside_a_dead_one_is_no_majority() -> TestResult {
-    let (servers, liar) = (Servers::start(2)?, Liar::that_grants_to_everybody());
-    let (late, urls) = proxies(&servers);
-    let (first, second) = (beside(&liar, 0, servers.urls()), beside(&liar, 1, urls));
-    let guard = lock_in_the_end(&first, "report");
-    eventually("the honest ones have it", || servers.holders("report") == 2);
-    servers[1].kill()?;
-    late[0].set_delay(LATER);
-
-    // The last one to be heard refuses, and one is dead: what the liar grants is no majority.
-    let mut counted = 0;
-    eventually("the grant of the liar was counted", || {
-        let err = second.mutex("report").try_lock().unwrap_err();
-        counted += usize::from(is_granted(&err, 1));
-        5 <= counted
-    });
-
-    guard.check()?;
-    Ok(())
-}
-
-#[test]
 fn g6_a_node_that_always_refuses_costs_its_own_vote_only() -> TestResult {
     let (servers, liar) = (Servers::start(2)?, Liar::that_refuses_everybody());
     let (late, urls) = proxies(&servers);
@@ -277,82 +254,4 @@ fn g6_a_node_that_shows_absurd_counters_costs_its_own_vote_only() {
         .filter_map(|it| with_absurd_counter(it).err())
         .collect();
     assert!(failed.is_empty(), "{failed:?}");
-}
-
-/// Refuses everybody, and shows the run id of another server.
-fn that_claims_to_be(other: &Server, itself: &Server) -> FakeServer {
-    let (own, claimed) = (
-        itself.info("run_id").unwrap(),
-        other.info("run_id").unwrap(),
-    );
-    speaking_for(itself, move |to, command| match command[0].as_slice() {
-        b"INFO" => {
-            let reply = encoded(&to.request(command).unwrap());
-            let reply = String::from_utf8(reply).unwrap();
-            Some(reply.replace(&own, &claimed).into_bytes())
-        }
-        b"EVAL" | b"EVALSHA" => {
-            to.command(&[b"SET", command[3].as_slice(), b"nobody"])
-                .unwrap();
-            None
-        }
-        _ => None,
-    })
-}
-
-/// Whether `node` votes and `double` does not, as it shows the same run id.
-fn has_the_vote_of(locks: &LockManager, node: usize, double: usize) -> bool {
-    let checks = locks.check_nodes();
-    checks[node].failure.is_none()
-        && matches!(&checks[double].failure, Some(NodeFailure::SameServer { other }) if other.index() == node)
-}
-
-/// The first of the two keeps the vote while it is there, and for as long after that as a lock can rest on it.
-#[test]
-fn b1_a_node_with_the_run_id_of_another_shares_its_vote() -> TestResult {
-    for order in [[1, 2], [2, 1]] {
-        let (servers, itself) = (Servers::start(2)?, Server::start()?);
-        let liar = that_claims_to_be(&servers[1], &itself);
-        let doors =
-            [servers[0].addr(), servers[1].addr(), liar.addr()].map(|it| Proxy::start(it).unwrap());
-        let [first, later] = order;
-        doors[later].refuse(true);
-        let options = with_ttl(doors.each_ref().map(Proxy::url), secs(2)).max_ttl(secs(2));
-        let locks = options.outage_timeout(Duration::ZERO).build()?;
-        eventually("the first has its vote", || {
-            locks.check_nodes()[first].failure.is_none()
-        });
-        // The grants of the honest one, or the refusals of the liar.
-        let counts_only = |node| {
-            if node == 1 {
-                lock_in_the_end(&locks, "report").release().unwrap();
-                return;
-            }
-            let err = error_in_the_end(&locks, "report", |it| {
-                matches!(answer(it, 2), NodeAnswer::Held { .. })
-            });
-            assert_matches!(
-                failure(&err, 1),
-                NodeFailure::SameServer { .. } | NodeFailure::Connect { .. }
-            );
-        };
-
-        doors[later].refuse(false);
-        eventually("both are known for it", || {
-            has_the_vote_of(&locks, first, later)
-        });
-        counts_only(first);
-
-        doors[first].refuse(true);
-        doors[first].cut();
-        eventually("the other has the vote", || {
-            locks.check_nodes()[later].failure.is_none()
-        });
-        doors[first].refuse(false);
-        eventually("the first has left it for good", || {
-            has_the_vote_of(&locks, later, first)
-        });
-        counts_only(later);
-    }
-    Ok(())
 }
