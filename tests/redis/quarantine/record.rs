@@ -7,7 +7,6 @@ use quorlock::{AcquireError, Builder, LockManager};
 use crate::nodes::lying_servers::speaking_for;
 use crate::support::*;
 use crate::topology::replicated::vouched;
-use crate::waiting::lists::strings;
 
 /// Long enough that nothing of it passes by itself while a test looks.
 const QUARANTINE: std::time::Duration = secs(600);
@@ -33,10 +32,6 @@ pub(crate) fn run_id(server: &Server) -> String {
 /// As if the server's process had kept everything for ever, and had this `max_ttl`: milliseconds.
 pub(crate) fn remember(server: &Server, max_ttl: u64) {
     Record::write_changed(server, |it| it.max_ttl = max_ttl);
-}
-
-fn remember_all(servers: &Servers) {
-    servers.iter().for_each(|it| remember(it, 0));
 }
 
 /// For how long node 0 has no vote; zero if it has one.
@@ -179,62 +174,6 @@ fn unread_fields_of_a_later_record_format_are_kept() -> TestResult {
 }
 
 #[test]
-fn h15_a_holder_with_a_longer_ttl_brings_it_to_servers_that_lost_their_data() -> TestResult {
-    if !long_tests() {
-        return Ok(());
-    }
-    let servers = Servers::start(3)?;
-    remember_all(&servers);
-    let long = with_ttl(servers.urls(), secs(12))
-        .quarantine(true)
-        .build()?;
-    let guard = long.mutex("report").renew(false).lock()?;
-
-    servers.iter().try_for_each(Server::restart)?;
-    // Silent for 12 s and the margin, for everybody.
-    eventually("it has come back", || {
-        servers
-            .iter()
-            .all(|it| record(it).is_some_and(|it| it.max_ttl == 12_000))
-    });
-
-    let short = with_ttl(servers.urls(), secs(1)).quarantine(true).build()?;
-    let other = short.mutex("report").lock()?;
-    assert!(!guard.is_valid(), "two hold");
-    assert!(other.is_valid());
-    Ok(())
-}
-
-#[test]
-fn h15_a_holder_that_comes_back_keeps_out_a_client_with_a_short_ttl() -> TestResult {
-    if !long_tests() {
-        return Ok(());
-    }
-    let servers = Servers::start(3)?;
-    remember_all(&servers);
-    let (proxies, urls) = proxies(&servers);
-    let long = with_ttl(urls, secs(14)).quarantine(true).build()?;
-    let guard = long.mutex("report").renew(false).lock()?;
-
-    proxies.iter().for_each(|it| it.refuse(true));
-    servers.iter().try_for_each(Server::restart)?;
-    // All that it is told is its own ten seconds.
-    let short = with_ttl(servers.urls(), secs(1)).quarantine(true).build()?;
-    let waiter = std::thread::spawn(move || short.mutex("report").lock());
-    eventually("it has asked", || {
-        servers
-            .iter()
-            .all(|it| record(it).is_some_and(|it| it.max_ttl == 10_000))
-    });
-    proxies.iter().for_each(|it| it.refuse(false));
-
-    let other = join(waiter)?;
-    assert!(!guard.is_valid(), "two hold");
-    assert!(other.is_valid());
-    Ok(())
-}
-
-#[test]
 fn h15_a_max_ttl_that_is_raised_lengthens_a_quarantine_that_has_begun() -> TestResult {
     let servers = Servers::start(3)?;
     let short = builder(servers.urls())
@@ -266,65 +205,6 @@ fn h15_a_max_ttl_that_is_raised_lengthens_a_quarantine_that_has_begun() -> TestR
     Ok(())
 }
 
-/// Waits until all nodes are connected, and have no vote.
-fn connected_to_silent(locks: &LockManager, nodes: u64) {
-    eventually("all nodes are connected", || {
-        assert!(locks.mutex("warm-up").try_lock().is_err());
-        nodes <= locks.stats().connections
-    });
-}
-
-#[test]
-fn h15_a_longer_quarantine_in_a_record_counts_from_the_next_command_on() -> TestResult {
-    needs!(SteppedClocks);
-    let server = &aged(1, |it| it)[0];
-    remember(server, 0);
-    let locks = connected(builder([server.url()]).quarantine(true), 1);
-    drop(locks.mutex("known").try_lock()?);
-
-    // It lost its data a minute ago: three times as long as we need. Another program needs ten minutes.
-    Record::write_changed(server, |it| {
-        it.since = time_at(server) - 60_000_000;
-        it.record_version = "000000000000002".to_owned();
-        it.rest = format!(" {}", record(server).unwrap().record_version);
-        it.max_ttl = 600_000;
-    });
-    for name in ["known", "new"] {
-        let err = locks.mutex(name).try_lock().unwrap_err();
-        let left = quarantined(&err);
-        assert!(secs(400) < left && left < secs(547), "{err}");
-    }
-    Ok(())
-}
-
-#[test]
-fn h15_emptied_nodes_are_quarantined_by_the_record_of_others() -> TestResult {
-    needs!(SteppedClocks);
-    let servers = aged(3, |it| it);
-    // The holder's number is known to one, and the holder is cut off; the others have been emptied.
-    remember(&servers[0], 600_000);
-    let locks = builder(servers.urls()).quarantine(true).build()?;
-    connected_to_silent(&locks, 3);
-
-    let err = locks.mutex("report").try_lock().unwrap_err();
-    for node in [1, 2] {
-        assert!(secs(500) < quarantine_at(&err, node), "{err}");
-    }
-    // And the next program brings it to those that were emptied.
-    drop(locks);
-    connected_to_silent(&builder(servers.urls()).quarantine(true).build()?, 3);
-    eventually("one more brings it to all", || {
-        connected_to_silent(
-            &builder(servers.urls()).quarantine(true).build().unwrap(),
-            3,
-        );
-        servers
-            .iter()
-            .all(|it| record(it).is_some_and(|it| it.max_ttl == 600_000))
-    });
-    Ok(())
-}
-
 /// Deleted on one server after another it comes back, because programs have seen it on the others.
 #[test]
 fn h27_the_max_ttl_of_servers_does_not_fall_while_a_program_runs() -> TestResult {
@@ -348,29 +228,6 @@ fn h27_the_max_ttl_of_servers_does_not_fall_while_a_program_runs() -> TestResult
     set_all(&servers, RECORD, "0");
     drop(program().mutex("report").try_lock()?);
     assert_eq!(max_ttls(), [20_000; 2]);
-    Ok(())
-}
-
-#[test]
-fn a_server_out_of_memory_still_shows_its_record() -> TestResult {
-    needs!(Settings);
-    needs!(SteppedClocks);
-    let server = &aged(1, |it| it)[0];
-    remember(server, 0);
-    let holder = strict([server.url()]).build()?;
-    let guard = holder.mutex("report").renew(false).try_lock()?;
-    let before = record(server);
-    server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
-
-    // It may be extended and released there, so it must be possible to connect.
-    let locks = strict([server.url()]).build()?;
-    let err = locks.mutex("other").try_lock().unwrap_err();
-    assert!(says(failure(&err, 0), "out of memory"), "{err}");
-    assert_eq!(record(server), before);
-
-    server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
-    drop(locks.mutex("other").try_lock()?);
-    drop(guard);
     Ok(())
 }
 
@@ -424,56 +281,6 @@ fn a_user_without_info_rights_keeps_the_record_of_others() -> TestResult {
     assert_eq!(record(server).unwrap().run_id, "?");
     assert!(secs(500) < quarantine_of(server));
     assert_eq!(record(server).unwrap().run_id, run_id(server));
-    Ok(())
-}
-
-/// Whether `text` reads as `form`, in which `#` stands for one or more decimal digits, and `%` for hex digits.
-fn is_of_form(text: &str, form: &str) -> bool {
-    let mut rest = text;
-    form.chars().all(|it| {
-        let (end, least) = match it {
-            '#' => (rest.find(|it: char| !it.is_ascii_digit()), 1),
-            '%' => (rest.find(|it: char| !it.is_ascii_hexdigit()), 16),
-            _ => (rest.starts_with(it).then_some(it.len_utf8()), 1),
-        };
-        let end = if matches!(it, '#' | '%') {
-            end.unwrap_or(rest.len())
-        } else {
-            end.unwrap_or(0)
-        };
-        rest = &rest[end..];
-        least <= end
-    }) && rest.is_empty()
-}
-
-#[test]
-fn stored_keys_have_the_formats_of_the_guide() -> TestResult {
-    needs!(SteppedClocks);
-    let server = &aged(1, |it| it)[0];
-    set(server, RECORD, "0");
-    let locks = strict([server.url()]).without_owner_label().build()?;
-    let other = strict([server.url()]).build()?;
-    let guard = locks.mutex("report").lock()?;
-    let waiter = std::thread::spawn(move || other.mutex("report").lock().map(drop));
-    let text = |key: &str| String::from_utf8(server.get(key).unwrap_or_default()).unwrap();
-    eventually("the other waits", || server.exists("quorlock:mark:report"));
-    assert_eq!(text("quorlock:mark:report"), "");
-
-    let list = server.command(&["ZRANGE", "quorlock:waiting:report", "0", "-1", "WITHSCORES"])?;
-    let list = strings(&list);
-    assert!(
-        list[0].starts_with(&format!("{}w", &list[0][..16]))
-            && is_of_form(&list[0][..16], "%")
-            && is_of_form(&list[0][17..49], "%")
-            && is_of_form(&list[1], "#"),
-        "{list:?}"
-    );
-    assert!(text("report").len() == 32 && is_of_form(&text("report"), "%"));
-    assert!(is_of_form(&text(&fence("report")), "#"));
-    let record = text(RECORD);
-    assert!(is_of_form(&record, "# # # 1 % new #"), "{record}");
-    guard.release()?;
-    join(waiter)?;
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! A refusal counts from a majority that votes: servers in quarantine may refuse a call by keys that others leave there
 //! for a moment.
 
-use std::sync::Barrier;
 use std::thread;
 
 use devnodes::{Server, Servers, eventually};
@@ -30,32 +29,6 @@ fn quarantined(err: &AcquireError) -> usize {
         |it: &NodeAnswer| matches!(it, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
     let rows = err.nodes().iter();
     rows.filter(|it| is_quarantined(&it.answer)).count()
-}
-
-#[test]
-fn b6_calls_that_begin_together_in_a_quarantine_do_not_find_the_lock_held() -> TestResult {
-    const CALLERS: usize = 4;
-    let servers = Servers::start(3)?;
-    let barrier = Barrier::new(CALLERS);
-    let managers = repeat(CALLERS, || strict(&servers));
-    let round = |name: &str, locks: &LockManager| {
-        barrier.wait();
-        locks.mutex(name).try_lock().unwrap_err()
-    };
-
-    let errors: Vec<_> = thread::scope(|scope| {
-        let rounds = |locks| {
-            let names = (0..40).map(|it| format!("{it}"));
-            names.map(|it| round(&it, locks)).collect::<Vec<_>>()
-        };
-        let begin = |locks| scope.spawn(move || rounds(locks));
-        let callers: Vec<_> = managers.iter().map(begin).collect();
-        let errors = callers.into_iter().map(|it| it.join().unwrap());
-        errors.flatten().collect()
-    });
-
-    errors.iter().for_each(assert_no_quorum);
-    Ok(())
 }
 
 #[test]
@@ -121,40 +94,4 @@ fn a_refusing_majority_beside_quarantined_servers_is_held() -> TestResult {
     // Both others in quarantine refuse, and one server that votes.
     assert_held(&locks.mutex("report").try_lock_for(ms(50)).unwrap_err());
     Ok(())
-}
-
-#[test]
-fn h8_failed_silent_and_quarantined_servers_are_no_quorum() -> TestResult {
-    let servers = Servers::start(3)?;
-    let_vote(servers.iter().take(2));
-    servers[0].kill()?;
-    set_all_but_first(&servers);
-    let err = strict(&servers).mutex("report").try_lock().unwrap_err();
-    assert_no_quorum(&err);
-
-    let servers = Servers::start(3)?;
-    let locks = connected(impatient(servers.urls()), 3);
-    servers[0].kill()?;
-    set_all_but_first(&servers);
-    eventually("the first is known to be down", || {
-        drop(locks.mutex("other").try_lock());
-        !locks.stats().nodes[0].up
-    });
-    servers[1].pause()?;
-    let err = locks.mutex("report").try_lock().unwrap_err();
-    servers[1].resume()?;
-    assert_no_quorum(&err);
-    assert_eq!(
-        *answer(&err, 1),
-        NodeAnswer::Failed(NodeFailure::TimedOut),
-        "{err}"
-    );
-    Ok(())
-}
-
-fn set_all_but_first(servers: &Servers) {
-    servers
-        .iter()
-        .skip(1)
-        .for_each(|it| set(it, "report", "foreign"));
 }

@@ -3,15 +3,14 @@
 use std::thread;
 use std::time::Instant;
 
-use devnodes::{Proxy, Server, Servers, eventually};
+use devnodes::{Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure, NodeReport};
-use quorlock::{AcquireError, Builder, CancelHandle, ExtendError, Hold, LockManager};
+use quorlock::{AcquireError, Builder, ExtendError, Hold, LockManager};
 
 use crate::kinds::each_kind::{KINDS, nothing_is_left_of};
 use crate::quarantine::record::remember;
 use crate::support::*;
 use crate::topology::replicated::vouched;
-use crate::waiting::lists::*;
 
 /// Long enough that nothing of it passes by itself while a test looks.
 const QUARANTINE: std::time::Duration = secs(600);
@@ -76,24 +75,6 @@ fn b6_new_servers_have_no_vote_and_errors_show_the_rest() -> TestResult {
 }
 
 #[test]
-fn the_quarantine_in_an_error_is_the_rest_of_the_record() -> TestResult {
-    let servers = Servers::start(1)?;
-    let since = time_at(&servers[0]) - 200_000_000;
-    Record::write_changed(&servers[0], |it| it.since = since);
-    let locks = strict(&servers).max_ttl(secs(300)).build()?;
-
-    let err = locks.mutex("report").try_lock().unwrap_err();
-    let after = locks.stats().quarantined[0];
-
-    let NodeFailure::Quarantined { left, .. } = failure(&err, 0) else {
-        panic!("{err}")
-    };
-    assert!(secs(60) < after.1 && after.1 <= *left, "{after:?} {left:?}");
-    assert!(*left <= secs(104), "{left:?}");
-    Ok(())
-}
-
-#[test]
 fn lock_waits_through_the_quarantine_despite_a_short_outage_timeout() -> TestResult {
     let servers = Servers::start(3)?;
     let began = Instant::now();
@@ -109,22 +90,6 @@ fn lock_waits_through_the_quarantine_despite_a_short_outage_timeout() -> TestRes
     eventually("the third one votes as well", || {
         locks.stats().quarantined.is_empty()
     });
-    Ok(())
-}
-
-#[test]
-fn an_outage_beside_a_quarantine_ends_a_wait() -> TestResult {
-    let servers = Servers::start(3)?;
-    servers[1].kill()?;
-    servers[2].kill()?;
-    let locks = strict(&servers)
-        .outage_timeout(ms(0))
-        .max_ttl(QUARANTINE)
-        .build()?;
-
-    let err = locks.mutex("report").lock().unwrap_err();
-
-    assert!(matches!(err, AcquireError::NoQuorum { .. }), "{err}");
     Ok(())
 }
 
@@ -250,24 +215,6 @@ fn h17_a_lost_or_edited_record_quarantines_every_name() -> TestResult {
 }
 
 #[test]
-fn a_broken_connection_is_no_restart() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = with_quarantine(urls, secs(3)).build()?;
-    wait_for_all_votes(&locks, &servers);
-    let connections = locks.stats().connections;
-
-    proxies.iter().for_each(Proxy::cut);
-    eventually("it gets the lock again", || {
-        locks.mutex("report").try_lock().is_ok()
-    });
-
-    assert!(connections < locks.stats().connections);
-    assert_eq!(locks.stats().quarantined, []);
-    Ok(())
-}
-
-#[test]
 fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = strict(&servers).ttl(secs(20)).max_ttl(secs(30)).build()?;
@@ -290,45 +237,6 @@ fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
     let another = Servers::start(1)?;
     let without = manager(&another);
     drop(without.mutex("report").ttl(secs(21)).try_lock()?);
-    Ok(())
-}
-
-#[test]
-fn d8_servers_that_were_in_quarantine_when_a_lock_was_taken_extend_it_after_that() -> TestResult {
-    let servers = Servers::start(5)?;
-    for server in servers.iter().take(3) {
-        Record::of_ever(server).write(server);
-    }
-    let locks = strict(&servers)
-        .ttl(secs(4))
-        .max_ttl(secs(10))
-        .response_timeout(secs(1))
-        .build()?;
-    drop(lock_in_the_end(&locks, "another"));
-    eventually("two are quarantined", || {
-        locks.stats().quarantined.len() == 2
-    });
-    let guard = locks.mutex("report").lock()?;
-    let several = locks.multi_lock(["a", "b"]).lock()?;
-    let writer = locks.rw_lock("data").write()?;
-    let permit = locks.semaphore("jobs", 2).acquire()?;
-    let quarantined = locks.stats().quarantined.len();
-    assert_eq!(quarantined, 2, "the case did not happen");
-    let has_permit =
-        |it: &Server| (0..2).any(|slot| it.exists(format!("quorlock:slot-{slot}:jobs")));
-    eventually("all have them", || {
-        servers
-            .iter()
-            .all(|it| lock_keys(it).len() == 4 && has_permit(it))
-    });
-
-    eventually("all vote", || locks.stats().quarantined.is_empty());
-    servers.iter().take(2).try_for_each(|it| it.kill())?;
-
-    guard.extend(secs(4))?;
-    several.extend(secs(4))?;
-    writer.extend(secs(4))?;
-    permit.extend(secs(4))?;
     Ok(())
 }
 
@@ -380,42 +288,6 @@ fn d8_200_locks_of_all_kinds_that_others_wait_for_outlive_every_restart() -> Tes
     assert!(holds.iter().flatten().all(|it| it.is_valid()));
     newcomer.shutdown();
     waiting.into_iter().for_each(join);
-    Ok(())
-}
-
-/// RACE: T1, a waiting call, loses its round; T2, a server in quarantine, has granted the lock, and its answer comes later.
-#[test]
-fn b1_a_waiting_call_takes_back_a_late_grant_of_a_server_in_quarantine() -> TestResult {
-    let servers = Servers::start(3)?;
-    servers.iter().for_each(|it| Record::of_ever(it).write(it));
-    let (proxies, urls) = proxies(&servers);
-    let options = builder(urls).quarantine(true).max_ttl(LONG);
-    let locks = options.ttl(LONG).retry_delay(secs(60), secs(60)).build()?;
-    wait_for_all_votes(&locks, &servers);
-    servers[2].restart_empty()?;
-    eventually("the third is known to be in quarantine", || {
-        drop(locks.mutex("other").try_lock());
-        !locks.stats().quarantined.is_empty()
-    });
-    eventually("nothing is left of that", || !servers[2].exists("other"));
-    for server in servers.iter().take(2) {
-        set(server, NAME, "foreign");
-    }
-
-    proxies[2].hold_replies();
-    let cancel = CancelHandle::new();
-    let lock = locks.mutex(NAME).cancelled_by(&cancel);
-    let waiting = thread::spawn(move || lock.lock().map(drop));
-
-    // It enters the list there where it takes the lock back, and asks again in a minute.
-    eventually("the third has no lock and a waiting call", || {
-        !servers[2].exists(NAME) && members_of(&servers[2], NAME).len() == 1
-    });
-    assert!(!waiting.is_finished());
-    assert!(servers[2].exists(fence(NAME)), "it has granted the lock");
-    proxies[2].release_replies();
-    cancel.cancel();
-    assert!(join(waiting).is_err());
     Ok(())
 }
 
@@ -564,28 +436,6 @@ fn r6_a_quarantined_node_does_not_extend_a_lock() -> TestResult {
         del(&servers[1], "report");
         drop(guard);
     }
-    Ok(())
-}
-
-#[test]
-fn d7_a_node_ahead_is_healed_once_a_majority_has_its_counter() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = with_ttl(servers.urls(), secs(3)).build()?;
-    let guard = locks.mutex("report").lock()?;
-    eventually("it is on all nodes", || servers.holders("report") == 3);
-    // A rival was granted the lock there, released it, and left its counter.
-    servers[2].command(&["DEL", "report"])?;
-    set(
-        &servers[2],
-        &fence("report"),
-        &(guard.fencing_token().get() + 1).to_string(),
-    );
-
-    eventually("it is healed", || servers[2].exists("report"));
-
-    let counters = [0, 1, 2].map(|it: usize| servers[it].get(fence("report")));
-    assert_eq!(counters, [2, 2, 2].map(|it| counters[it].clone()));
-    assert!(guard.is_valid());
     Ok(())
 }
 
