@@ -1,8 +1,6 @@
 //! A lock that was lost: whatever finds it, all listeners are told the same.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 use devnodes::{PATIENCE, Servers, eventually};
@@ -182,29 +180,6 @@ fn a_lost_lock_leaves_the_waiting_lists() -> TestResult {
     Ok(())
 }
 
-/// One node of three may do without the key: it never granted the lock, or has lost it.
-#[test]
-fn h10_a_release_without_the_key_of_a_spare_node_is_no_loss() -> TestResult {
-    let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
-    for refuses in [false, true] {
-        if refuses {
-            set_px(&servers[0], "report", "somebody else", 600_000);
-        }
-        let guard = lock_in_the_end(&locks, "report");
-        if !refuses {
-            eventually("all have granted it", || servers.holders("report") == 3);
-            del(&servers[0], "report");
-        }
-        let told = Told::by(&guard);
-
-        guard.release()?;
-
-        told.say_nothing();
-        assert_eq!(locks.stats().locks_lost, 0);
-    }
-    Ok(())
-}
-
 /// The node that is paused owes the answer to an extension, and with that it keeps what the extension needs.
 #[test]
 fn h12_a_callback_is_dropped_with_its_guard_while_a_node_owes_an_extension() -> TestResult {
@@ -228,34 +203,5 @@ fn h12_a_callback_is_dropped_with_its_guard_while_a_node_owes_an_extension() -> 
     assert_eq!(Arc::strong_count(&kept), 1, "the callback is kept");
     assert!(lost.recv_timeout(PATIENCE).is_err());
     servers[0].resume()?;
-    Ok(())
-}
-
-#[test]
-fn callbacks_that_are_due_at_a_shutdown_are_all_called_and_never_two_at_once() -> TestResult {
-    const LOCKS: usize = 100;
-    let servers = Servers::start(1)?;
-    let locks = manager(&servers);
-    let (said, called) = bounded(LOCKS);
-    let inside = Arc::new(AtomicUsize::new(0));
-    let guards: Vec<_> = (0..LOCKS)
-        .map(|it| locks.mutex(format!("report {it}")).lock())
-        .collect::<Result<_, _>>()?;
-    for guard in &guards {
-        let (said, inside) = (said.clone(), Arc::clone(&inside));
-        guard.on_lost(move |lost| {
-            let others = inside.fetch_add(1, Ordering::SeqCst);
-            thread::yield_now();
-            inside.fetch_sub(1, Ordering::SeqCst);
-            said.send((others, lost.reason)).unwrap();
-        });
-    }
-
-    locks.shutdown();
-
-    for _ in 0..LOCKS {
-        assert_eq!(called.recv_timeout(PATIENCE), Ok((0, LostReason::ShutDown)));
-    }
-    drop(guards);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{env, fs, process};
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{LockManager, LostReason};
+use quorlock::LostReason;
 use rustix::process::Signal;
 
 use crate::support::*;
@@ -192,34 +192,6 @@ fn child_with_many_managers() {
     eventually("threads are as many as before", || count("task") <= threads);
     assert_eq!(count("fd"), descriptors);
     say("as many threads and descriptors as before");
-}
-
-#[test]
-fn the_last_handle_of_a_manager_may_drop_in_a_callback() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks: LockManager = connected(builder(servers.urls()).ttl(LONG), 3);
-    let guard = locks.mutex("report").lock()?;
-    let (sender, dropped) = crossbeam_channel::bounded(1);
-    let (go_on, wait) = crossbeam_channel::bounded::<()>(1);
-    guard.on_lost({
-        let locks = locks.clone();
-        move |_| {
-            // Not before everybody else has let go.
-            wait.recv_timeout(PATIENCE).expect("the test lets it go on");
-            drop(locks);
-            sender.send(()).unwrap();
-        }
-    });
-    eventually("it is on all nodes", || servers.holders("report") == 3);
-    del_all(&servers, "report");
-    assert!(guard.extend(LONG).is_err());
-    drop((locks, guard));
-    go_on.send(())?;
-
-    dropped
-        .recv_timeout(PATIENCE)
-        .expect("the last handle is dropped");
-    Ok(())
 }
 
 #[test]

@@ -4,7 +4,6 @@
 //! without owner.
 
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use devnodes::{Cluster, Proxy, Server, Servers, eventually};
@@ -152,18 +151,23 @@ fn a_contended_lock_moves_with_its_slot_and_is_handed_over_there() -> TestResult
 }
 
 #[test]
-fn a_lock_in_a_migrating_slot_is_neither_granted_nor_lost() -> TestResult {
+fn b11_a_check_finds_a_migrating_slot_whose_lock_is_neither_granted_nor_lost() -> TestResult {
     needs!(Clusters);
     let cluster = shared();
     let tag = Tag::at(cluster, 1, "between");
     let managers = repeat(2, || tag.alone().ttl(LONG).build().unwrap());
     let guard = lock_in_the_end(&managers[0], "report");
+    assert!(managers[0].check_nodes()[0].is_fine());
+    let is_refused = |it: &NodeFailure| matches!(it, NodeFailure::SlotNotServed { .. });
 
+    // The record and the lock are still there. New locks are refused.
     let migration = cluster.begin_migration(tag.slot, 2)?;
+    let row = managers[0].check_nodes().remove(0);
+    assert!(row.failure.as_ref().is_some_and(is_refused), "{row}");
+    failure_in_the_end(&tag.alone().build()?, is_refused);
+
     migration.move_key(&tag.key("report"))?;
-    let failure = failure_in_the_end(&managers[1], |it| {
-        matches!(it, NodeFailure::SlotNotServed { .. })
-    });
+    let failure = failure_in_the_end(&managers[1], is_refused);
     assert!(failure.to_string().contains("CLUSTER SLOTS"), "{failure}");
     assert!(guard.is_valid() && tag.has(2, "report"));
     // Its release is refused now, and brought when the slot is somewhere.
@@ -172,27 +176,6 @@ fn a_lock_in_a_migrating_slot_is_neither_granted_nor_lost() -> TestResult {
 
     drop(lock_in_the_end(&managers[1], "report"));
     tag.nothing_is_left("report");
-    Ok(())
-}
-
-#[test]
-fn b11_a_check_finds_that_a_slot_is_half_moved() -> TestResult {
-    needs!(Clusters);
-    let cluster = shared();
-    let tag = Tag::at(cluster, 0, "half");
-    let locks = tag.alone().ttl(LONG).build()?;
-    let guard = lock_in_the_end(&locks, "report");
-    assert!(locks.check_nodes()[0].is_fine());
-
-    // The record and the lock are still there. New locks are refused.
-    let migration = cluster.begin_migration(tag.slot, 1)?;
-    let row = locks.check_nodes().remove(0);
-
-    let is_refused = |it: &NodeFailure| matches!(it, NodeFailure::SlotNotServed { .. });
-    assert!(row.failure.as_ref().is_some_and(is_refused), "{row}");
-    failure_in_the_end(&tag.alone().build()?, is_refused);
-    migration.finish()?;
-    drop(guard);
     Ok(())
 }
 
@@ -312,48 +295,6 @@ fn a_lock_outlives_the_migration_of_its_slot_and_the_node_joins_again() -> TestR
     let _guard = lock_in_the_end(&managers[1], "report");
     assert!(tag.has(2, "report"));
     Ok(())
-}
-
-#[test]
-fn a_contended_lock_has_one_holder_while_its_slot_moves() -> TestResult {
-    needs!(Clusters);
-    if !long_tests() {
-        return Ok(());
-    }
-    let (cluster, singles) = (shared(), Servers::start(2)?);
-    let tag = Tag::at(cluster, 0, "contended");
-    let urls: Vec<_> = [cluster.url()].into_iter().chain(singles.urls()).collect();
-    let managers = repeat(2, || vouched(tag.of(&urls)));
-    let (holders, turns, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    thread::scope(|scope| -> TestResult {
-        for locks in [&managers[0], &managers[0], &managers[1], &managers[1]] {
-            scope.spawn(|| {
-                while !over.load(Ordering::SeqCst) {
-                    let Ok(guard) = locks.mutex("report").try_lock_for(secs(20)) else {
-                        continue;
-                    };
-                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
-                    thread::yield_now();
-                    holders.fetch_sub(1, Ordering::SeqCst);
-                    turns.fetch_add(1, Ordering::SeqCst);
-                    drop(guard);
-                }
-            });
-        }
-        let take_turns = || {
-            let before = turns.load(Ordering::SeqCst);
-            eventually("they take turns", || {
-                before + 10 < turns.load(Ordering::SeqCst)
-            });
-        };
-        let ended = [1, 2, 0].into_iter().try_for_each(|to| {
-            take_turns();
-            cluster.migrate(tag.slot, to)
-        });
-        take_turns();
-        over.store(true, Ordering::SeqCst);
-        Ok(ended?)
-    })
 }
 
 #[test]

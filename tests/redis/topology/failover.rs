@@ -271,49 +271,6 @@ fn child_that_asks_the_old_primary() {
 }
 
 #[test]
-fn a_holder_stopped_across_a_failover_has_lost_its_lock_when_another_has_it() -> TestResult {
-    needs!(Sentinels);
-    if !long_tests() {
-        return Ok(());
-    }
-    let group = Group::builder(1).sentinels(3).start()?;
-    let other = vouched(quick(builder([group.sentinel_url()])));
-    let mut child = child(
-        "topology::failover::child_that_holds_across_a_failover",
-        &[group.sentinel_url()],
-    );
-    assert_eq!(child.hear(), "held");
-
-    child.signal(Signal::STOP);
-    group.cut_replication()?;
-    group.servers[0].kill()?;
-    assert_eq!(group.fail_over(0)?, 1);
-    let theirs = lock_in_the_end(&other, "report");
-    child.go_on();
-    child.signal(Signal::CONT);
-
-    assert_eq!(child.hear(), "valid: false");
-    assert!(child.wait().success());
-    assert!(
-        theirs.is_valid() && group.servers[1].exists("report"),
-        "what it did at its end has touched nothing"
-    );
-    Ok(())
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_that_holds_across_a_failover() {
-    let Some(urls) = parent_urls() else { return };
-    let locks = quick(builder(urls)).quarantine(true).build().unwrap();
-    let guard = lock_in_the_end(&locks, "report");
-    say("held");
-    wait_for_parent();
-    say(format_args!("valid: {}", guard.is_valid()));
-    drop(guard);
-}
-
-#[test]
 fn clients_cut_off_with_the_old_primary_lose_their_lock_before_others_get_it() -> TestResult {
     needs!(Sentinels);
     if !long_tests() {
