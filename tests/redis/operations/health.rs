@@ -84,64 +84,6 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     Ok(())
 }
 
-#[test]
-fn b4_a_strict_manager_refuses_servers_that_may_lose_locks() -> TestResult {
-    needs!(Settings);
-    let fresh = Server::start;
-    let (fine, promoted, evicting, has_replica, replica, mute) =
-        (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
-    let silent = without_hello(Server::builder()).start()?;
-    promote(&promoted, &fine)?;
-    replicate(&replica, &has_replica)?;
-    eventually("the other one has left it", || {
-        fine.info("connected_slaves").as_deref() == Some("0")
-    });
-    evicting.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
-    let mut urls: Vec<_> = [&fine, &promoted, &evicting, &has_replica]
-        .map(Server::url)
-        .into();
-    urls.push(add_user(&mute, "locks", "~* &* +@all -info"));
-    urls.push(silent.url());
-
-    let locks = impatient(urls.clone()).strict(true).build()?;
-    let is_late = |it: &Option<NodeFailure>| {
-        matches!(
-            it,
-            Some(NodeFailure::TimedOut | NodeFailure::Connect { .. })
-        )
-    };
-    eventually("all have been asked", || {
-        !locks.check_nodes().iter().any(|it| is_late(&it.failure))
-    });
-    let checks = locks.check_nodes();
-
-    assert!(checks[0].is_fine(), "{checks:?}");
-    let would_evict = NodeFinding::WouldEvict {
-        policy: "allkeys-lru".to_owned(),
-    };
-    let refused = [
-        NodeFinding::Promoted,
-        would_evict,
-        NodeFinding::HasReplicas { count: 1 },
-        NodeFinding::Unverifiable,
-    ];
-    for (node, finding) in (1..).zip(refused) {
-        assert_eq!(row(&checks, node), (disqualified(finding), vec![]));
-    }
-    // That costs no lock.
-    assert_eq!(row(&checks, 5), (None, vec![NodeFinding::NoNotices]));
-    let err = locks.mutex("report").try_lock().unwrap_err();
-    assert_no_quorum(&err);
-    let expected = disqualified(NodeFinding::Promoted);
-    assert_eq!(Some(failure(&err, 1)), expected.as_ref(), "{err}");
-    // A manager that is not strict has the votes of all.
-    drop(lock_in_the_end(&builder(&urls).build()?, "report"));
-    // And one that is set right votes again.
-    replica.command(&["REPLICAOF", "NO", "ONE"])?;
-    eventually("it votes", || locks.check_nodes()[3].is_fine());
-    Ok(())
-}
-
 /// As an operator does, or a provider, while programs are connected.
 fn set_to_evict(server: &Server) {
     for (option, value) in [("maxmemory-policy", "volatile-ttl"), ("maxmemory", "100mb")] {
@@ -218,27 +160,6 @@ fn b10_a_check_finds_several_servers_behind_one_address() -> TestResult {
 }
 
 #[test]
-fn b10_a_server_that_returns_behind_a_shared_address_has_no_vote() -> TestResult {
-    let servers = Servers::start(2)?;
-    let proxy = Proxy::start(servers[0].addr())?;
-    let locks = connected(builder([proxy.url()]), 1);
-    proxy.lead_to(servers[1].addr());
-    proxy.cut();
-    eventually("it is connected to the other one", || {
-        locks.stats().nodes[0].connections == 2
-    });
-    drop(lock_in_the_end(&locks, "report"));
-
-    proxy.lead_to(servers[0].addr());
-    proxy.cut();
-
-    error_in_the_end(&locks, "report", |err| {
-        says(failure(err, 0), "several servers by turns")
-    });
-    Ok(())
-}
-
-#[test]
 fn a_check_shows_version_uptime_round_trip_and_write_errors() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(2)?;
@@ -283,22 +204,7 @@ fn a_check_shows_version_uptime_round_trip_and_write_errors() -> TestResult {
 }
 
 #[test]
-fn a_check_measures_other_nodes_beside_a_silent_one() -> TestResult {
-    needs!(Settings);
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).response_timeout(ms(500)), 3);
-    servers[1].pause()?;
-
-    let checks = locks.check_nodes();
-
-    let has_round_trip = checks.iter().map(|it| it.round_trip.is_some());
-    assert!(has_round_trip.eq([true, false, true]), "{checks:?}");
-    assert!(checks[1].failure.is_some(), "{}", checks[1]);
-    Ok(())
-}
-
-#[test]
-fn one_check_has_each_finding_on_its_own_line() -> TestResult {
+fn b4_a_check_shows_each_finding_and_strict_refuses_servers_that_may_lose_locks() -> TestResult {
     needs!(Settings);
     needs!(ClosedPorts);
     let fresh = Server::start;
@@ -344,13 +250,14 @@ fn one_check_has_each_finding_on_its_own_line() -> TestResult {
     let shown: Vec<_> = checks.iter().map(ToString::to_string).collect();
     let all = shown.join("\n");
     let policy = "volatile-ttl".to_owned();
-    for (node, finding) in [
+    let findings = [
         (1, NodeFinding::Promoted),
         (2, NodeFinding::WouldEvict { policy }),
         (4, NodeFinding::HasReplicas { count: 1 }),
         (6, NodeFinding::NoNotices),
         (8, NodeFinding::Unverifiable),
-    ] {
+    ];
+    for (node, finding) in findings.clone() {
         assert_eq!(row(&checks, node), (None, vec![finding]), "{all}");
     }
     let evicts_held = "may evict locks that are held, as its maxmemory-policy is volatile-ttl; ";
@@ -392,6 +299,31 @@ fn one_check_has_each_finding_on_its_own_line() -> TestResult {
     }
     let indices = checks.iter().map(|it| it.node.index());
     assert!(indices.eq(0..urls.len()));
+
+    let strict = impatient(urls.clone()).strict(true).build()?;
+    let is_late = |it: &NodeCheck| {
+        matches!(
+            it.failure,
+            Some(NodeFailure::TimedOut | NodeFailure::Connect { .. })
+        )
+    };
+    eventually("all that are up have been asked", || {
+        strict.check_nodes().iter().filter(|it| is_late(it)).count() == 1
+    });
+    let refused = strict.check_nodes();
+    for (node, finding) in findings {
+        // That costs no lock.
+        let expected = if finding == NodeFinding::NoNotices {
+            (None, vec![finding])
+        } else {
+            (disqualified(finding), vec![])
+        };
+        assert_eq!(row(&refused, node), expected);
+    }
+    assert_no_quorum(&strict.mutex("report").try_lock().unwrap_err());
+    // And one that is set right votes again.
+    replica.command(&["REPLICAOF", "NO", "ONE"])?;
+    eventually("it votes", || strict.check_nodes()[4].is_fine());
 
     locks.shutdown();
     let after = locks.check_nodes();

@@ -114,7 +114,7 @@ fn connections_are_named_after_their_process() -> TestResult {
 }
 
 #[test]
-fn values_of_other_clients_are_secret_and_their_labels_are_escaped() -> TestResult {
+fn a_value_of_another_client_is_secret_except_for_its_label() -> TestResult {
     let servers = Servers::start(1)?;
     let hex = "0123456789abcdef0123456789abcdef";
     let long = format!("{hex} {}", "x".repeat(64));
@@ -139,17 +139,10 @@ fn values_of_other_clients_are_secret_and_their_labels_are_escaped() -> TestResu
             assert!(!shown.contains(secret), "{shown}");
         }
     }
-    for (label, expected) in [
-        ("web-3/4711", "web-3/4711"),
-        ("a\x1b[2J\r\nb", "a\\u{1b}[2J\\r\\nb"),
-        (hex, "0123456789abcdef.."),
-        (&"x".repeat(63), &"x".repeat(63)),
-    ] {
+    // Only such a value has a label.
+    for label in ["web-3/4711", &"x".repeat(63)] {
         set(&servers[0], "report", &format!("{hex} {label}"));
-        let err = refused(&servers, "report");
-        assert_eq!(holder(&err, 0), Some(expected));
-        let shown = format!("{err} {err:?}");
-        assert!(!shown.contains(char::is_control), "{shown:?}");
+        assert_eq!(holder(&refused(&servers, "report"), 0), Some(label));
     }
     Ok(())
 }

@@ -247,22 +247,6 @@ fn a_lock_taken_from_its_holder_is_lost_to_it_and_goes_to_the_next() -> TestResu
 }
 
 #[test]
-fn an_operator_release_spares_a_later_holder() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = manager(&servers);
-    let first = lock_in_the_end(&locks, "report");
-    let held = seen(&locks, is_held);
-    first.release()?;
-    let second = lock_in_the_end(&locks, "report");
-    seen(&locks, is_held);
-
-    assert_released(&locks.admin().release(&held)?);
-    assert_eq!(second.check(), Ok(()));
-    assert_eq!(servers.holders("report"), 3);
-    Ok(())
-}
-
-#[test]
 fn readers_and_keys_without_expiry_are_released_by_operators_too() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, operator) = (manager(&servers), manager(&servers));
