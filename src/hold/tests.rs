@@ -246,7 +246,7 @@ fn d4_an_answer_behind_the_end_changes_nothing() {
 }
 
 #[test]
-fn no_answer_turns_a_released_lock_into_a_loss() {
+fn e1_no_answer_turns_a_released_lock_into_a_loss() {
     let mut world = World::new();
     let mut hold = world.hold();
     let extension = world.extend(&mut hold, TTL);

@@ -194,23 +194,6 @@ fn d2_failed_renewals_end_nothing_while_there_is_time() -> TestResult {
 }
 
 #[test]
-fn d10_a_lock_ends_at_the_maximum_hold_and_is_free_afterwards() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = short(&servers).max_hold(ms(4500)).build()?;
-    let began = Instant::now();
-    let guard = lock_in_the_end(&locks, "report");
-    let doors = Doors::of(&guard);
-
-    eventually("it is over", || !guard.is_valid());
-
-    assert!(ms(4500) <= began.elapsed());
-    doors.assert_said_once(guard, LostReason::MaxHold);
-    servers.wait_until_free("report")?;
-    drop(locks.mutex("report").lock()?);
-    Ok(())
-}
-
-#[test]
 fn d5_extending_lengthens_and_never_shortens() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     let guard = locks.mutex("report").renew(false).lock()?;
