@@ -1,6 +1,7 @@
 //! A refusal counts from a majority that votes: servers in quarantine may refuse a call by keys that others leave there
 //! for a moment.
 
+use std::sync::Barrier;
 use std::thread;
 
 use devnodes::{Server, Servers, eventually};
@@ -29,6 +30,32 @@ fn quarantined(err: &AcquireError) -> usize {
         |it: &NodeAnswer| matches!(it, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
     let rows = err.nodes().iter();
     rows.filter(|it| is_quarantined(&it.answer)).count()
+}
+
+#[test]
+fn b6_calls_that_begin_together_in_a_quarantine_do_not_find_the_lock_held() -> TestResult {
+    const CALLERS: usize = 4;
+    let servers = Servers::start(3)?;
+    let barrier = Barrier::new(CALLERS);
+    let managers = repeat(CALLERS, || strict(&servers));
+    let round = |name: &str, locks: &LockManager| {
+        barrier.wait();
+        locks.mutex(name).try_lock().unwrap_err()
+    };
+
+    let errors: Vec<_> = thread::scope(|scope| {
+        let rounds = |locks| {
+            let names = (0..40).map(|it| format!("{it}"));
+            names.map(|it| round(&it, locks)).collect::<Vec<_>>()
+        };
+        let begin = |locks| scope.spawn(move || rounds(locks));
+        let callers: Vec<_> = managers.iter().map(begin).collect();
+        let errors = callers.into_iter().map(|it| it.join().unwrap());
+        errors.flatten().collect()
+    });
+
+    errors.iter().for_each(assert_no_quorum);
+    Ok(())
 }
 
 #[test]
