@@ -131,12 +131,11 @@ pub(super) fn after_a_hold(knows: usize, crashes: u8) -> Findings {
 impl<const A: usize> World<A> {
     /// Visits every state that can be reached from `start`, the nearest ones first, or stops at the first violation.
     pub(super) fn search_from(&self, start: State<A>, findings: &mut Findings) {
-        let mut visited = Visited::new(start.pack());
+        let mut visited = Visited::new(start.sorted());
         let mut at = 0;
         while findings.violation.is_none()
-            && let Some(packed) = visited.get(at)
+            && let Some(state) = visited.get(at)
         {
-            let state = State::unpack(&packed);
             self.each_move(&state, &mut |step, mut next, violation| {
                 if let Some(violation) = violation.filter(|it| self.claims(*it)) {
                     if findings.violation.is_none() {
@@ -148,7 +147,7 @@ impl<const A: usize> World<A> {
                 next.tidy(self);
                 findings.note(&state, &next, step);
                 if !next.is_settled(self) {
-                    visited.insert(next.pack(), at);
+                    visited.insert(next.sorted(), at);
                 }
             });
             at += 1;
@@ -412,14 +411,20 @@ impl<const A: usize> World<A> {
 
     /// How a search got from `start` to what it was visiting, and `last`: one line for each move. Nodes keep their
     /// numbers on the way.
-    fn course(&self, start: State<A>, visited: &Visited<Packed>, at: usize, last: Move) -> String {
+    fn course(
+        &self,
+        start: State<A>,
+        visited: &Visited<State<A>>,
+        at: usize,
+        last: Move,
+    ) -> String {
         let mut course = String::new();
         let mut state = start;
         for next in visited.way(at).into_iter().skip(1) {
             let mut found = None;
             self.each_move(&state, &mut |step, mut it, _| {
                 it.tidy(self);
-                if found.is_none() && Some(it.pack()) == visited.get(next) {
+                if found.is_none() && Some(it.sorted()) == visited.get(next) {
                     found = Some((step, it));
                 }
             });

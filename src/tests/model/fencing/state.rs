@@ -1,9 +1,9 @@
-//! What a world looks like at one moment, and how that is stored.
+//! What a world looks like at one moment.
 
 use super::*;
 
 /// The answer of one node in an attempt's present round.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) enum Answer {
     None,
     /// Or it has come and nothing was decided by it.
@@ -21,7 +21,7 @@ pub(super) const RELEASE: u8 = 32;
 pub(super) const LATE_EXTEND: u8 = 64;
 
 /// An attempt's connection to a node.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) struct Line {
     /// Commands that the node has not executed, one bit each; the lowest is executed first, as each attempt sends them
     /// in this order and none of them twice.
@@ -50,9 +50,8 @@ pub(super) struct Line {
     pub(super) blocks: u8,
 }
 
-/// A node, and everything else that is told apart by node. Nodes are alike, so states that differ only in which is
-/// which are one state: they are stored sorted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// A node, and everything else that is told apart by node.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) struct Node<const A: usize> {
     /// The end of its key is the last round that gave it its full life: 0 for the acquire round, then the extensions.
     pub(super) server: Plain<u8, 1>,
@@ -63,7 +62,7 @@ pub(super) struct Node<const A: usize> {
     pub(super) lines: [Line; A],
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Phase {
     Idle,
     Acquiring,
@@ -76,7 +75,7 @@ pub(super) enum Phase {
     Lost,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Attempt {
     pub(super) phase: Phase,
     /// Its deadline has passed, and it does not know yet.
@@ -99,7 +98,7 @@ pub(super) struct Attempt {
 }
 
 /// How often each mishap can still happen.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Accidents {
     /// A command does not reach its node.
     pub(super) lost: u8,
@@ -133,7 +132,7 @@ pub(super) const NO_ACCIDENTS: Accidents = Accidents {
     restores: 0,
 };
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct State<const A: usize> {
     pub(super) attempts: [Attempt; A],
     pub(super) nodes: [Node<A>; NODES],
@@ -141,9 +140,6 @@ pub(super) struct State<const A: usize> {
     /// What a good clock shows: more than any number in use.
     pub(super) clock: u8,
 }
-
-/// A state as it is stored: one word for each node, sorted, and two for the rest.
-pub(super) type Packed = [u128; NODES + 2];
 
 impl Phase {
     pub(super) fn is_over(self) -> bool {
@@ -365,258 +361,9 @@ impl<const A: usize> State<A> {
         lost + over == A && !world.claims(Violation::Orphan) || 1 < A && A <= lost + 1
     }
 
-    pub(super) fn pack(&self) -> Packed {
-        let mut packed = [0; NODES + 2];
-        for (node, word) in self.nodes.iter().zip(&mut packed) {
-            let mut bits = Writer(0, 0);
-            let [lock] = node.server.locks;
-            let (owner, round) = match lock.key {
-                Key::Owned { owner, until } => (owner + 1, until),
-                _ => (0, 0),
-            };
-            bits.put(owner, 3);
-            bits.put(node.key_rank, 3);
-            bits.put(round, 2);
-            bits.put(lock.counter, 4);
-            bits.put(node.quarantined, 4);
-            bits.put(node.server.record, 4);
-            for line in &node.lines {
-                bits.put(line.sent, 7);
-                bits.put(line.round | line.promise << 2, 5);
-                bits.put(
-                    match line.answer {
-                        Answer::None => 0,
-                        Answer::OnItsWay(said) => code(said),
-                        Answer::Counted(_) => panic!("counted, and nothing decided"),
-                    },
-                    8,
-                );
-                bits.put(
-                    line.blocks << 2 | u8::from(line.counted) << 1 | u8::from(line.doubtful),
-                    5,
-                );
-                bits.put(line.barred << 1 | u8::from(line.synced), 4);
-                bits.put(line.rank, 3);
-                // No more than two attempts are extended, and there is no room.
-                bits.put(line.gone, if A < 3 { 5 } else { 0 });
-                bits.put(line.counts_from, if A < 3 { 3 } else { 0 });
-            }
-            *word = bits.0;
-        }
-        packed[..NODES].sort_unstable();
-
-        let mut bits = Writer(0, 0);
-        for attempt in &self.attempts {
-            bits.put(attempt.phase as u8, 3);
-            bits.put(u8::from(attempt.late) | attempt.outdated << 1, 4);
-            bits.put(attempt.proposal << 4 | attempt.token, 8);
-            bits.put(attempt.seen << 4 | attempt.after, 8);
-            bits.put(attempt.number, 4);
-            bits.put(attempt.round | attempt.confirmed << 2, 4);
-            // The first extension carries the token.
-            for sent in &attempt.sent[1..] {
-                bits.put(sent.number, 4);
-            }
-            for sent in &attempt.sent {
-                bits.put(u8::from(sent.sets), 1);
-            }
-        }
-        packed[NODES] = bits.0;
-        let left = &self.left;
-        let mut bits = Writer(0, 0);
-        let Accidents {
-            lost,
-            twice,
-            vanished,
-            crashes,
-            restarts,
-            flushes,
-            forgets,
-            restores,
-        } = *left;
-        for it in [
-            lost, twice, vanished, crashes, restarts, flushes, forgets, restores,
-        ] {
-            bits.put(it, 3);
-        }
-        bits.put(self.clock, 4);
-        packed[NODES + 1] = bits.0;
-        packed
-    }
-
-    pub(super) fn unpack(packed: &Packed) -> State<A> {
-        let mut rest = Reader(packed[NODES + 1]);
-        let [
-            lost,
-            twice,
-            vanished,
-            crashes,
-            restarts,
-            flushes,
-            forgets,
-            restores,
-        ] = std::array::from_fn(|_| rest.take(3));
-        let left = Accidents {
-            lost,
-            twice,
-            vanished,
-            crashes,
-            restarts,
-            flushes,
-            forgets,
-            restores,
-        };
-        let mut bits = Reader(packed[NODES]);
-        let attempts = std::array::from_fn(|_| {
-            let phase = match bits.take(3) {
-                0 => Phase::Idle,
-                1 => Phase::Acquiring,
-                2 => Phase::Raising,
-                3 => Phase::Holding,
-                4 => Phase::Over,
-                _ => Phase::Lost,
-            };
-            let flags = bits.take(4);
-            let numbers = bits.take(8);
-            let seen = bits.take(8);
-            let number = bits.take(4);
-            let rounds = bits.take(4);
-            let later = [bits.take(4), bits.take(4)];
-            let mut sent = [numbers & 15, later[0], later[1]].map(|number| Sent {
-                number,
-                sets: false,
-            });
-            for it in &mut sent {
-                it.sets = bits.take(1) != 0;
-            }
-            Attempt {
-                phase,
-                late: flags & 1 != 0,
-                outdated: flags >> 1,
-                proposal: numbers >> 4,
-                token: numbers & 15,
-                seen: seen >> 4,
-                after: seen & 15,
-                number,
-                sent,
-                round: rounds & 3,
-                confirmed: rounds >> 2,
-            }
-        });
-        let nodes = std::array::from_fn(|node| {
-            let mut bits = Reader(packed[node]);
-            let owner = bits.take(3).checked_sub(1);
-            let key_rank = bits.take(3);
-            let round = bits.take(2);
-            let counter = bits.take(4);
-            let quarantined = bits.take(4);
-            let mut server = Server::new([counter], (), bits.take(4));
-            if let Some(owner) = owner {
-                server.keep(0, owner, round);
-            }
-            let lines = std::array::from_fn(|_| {
-                let sent = bits.take(7);
-                let ledger = bits.take(5);
-                let said = bits.take(8);
-                let flags = bits.take(5);
-                let answer = if said == 0 {
-                    Answer::None
-                } else {
-                    Answer::OnItsWay(from_code(said))
-                };
-                let doubtful = flags & 1 != 0;
-                let counted = flags & 2 != 0;
-                let blocks = flags >> 2;
-                let known = bits.take(4);
-                let barred = known >> 1;
-                let synced = known & 1 != 0;
-                Line {
-                    sent,
-                    answer,
-                    round: ledger & 3,
-                    promise: ledger >> 2 & 7,
-                    synced,
-                    doubtful,
-                    barred,
-                    counted,
-                    blocks,
-                    rank: bits.take(3),
-                    gone: bits.take(if A < 3 { 5 } else { 0 }),
-                    counts_from: bits.take(if A < 3 { 3 } else { 0 }),
-                }
-            });
-            Node {
-                server,
-                key_rank,
-                quarantined,
-                lines,
-            }
-        });
-        State {
-            attempts,
-            nodes,
-            left,
-            clock: rest.take(4),
-        }
-    }
-}
-
-/// Of an answer, never 0.
-fn code(said: Said) -> u8 {
-    match said {
-        Said::Accepted => 1,
-        Said::Behind(counter) => 2 | counter << 4,
-        Said::Held(counter) => 3 | counter << 4,
-        Said::Silent => 4,
-        Said::Taken => 5,
-        Said::Above(counter) => 6 | counter << 4,
-        Said::Extended => 7,
-        Said::Superseded => 8,
-        Said::Gone(counter) => 9 | counter << 4,
-        Said::Ahead(counter) => 10 | counter << 4,
-        Said::Healed => 11,
-        other => panic!("{other:?} of a mutex"),
-    }
-}
-
-fn from_code(code: u8) -> Said {
-    let counter = code >> 4;
-    match code & 15 {
-        1 => Said::Accepted,
-        2 => Said::Behind(counter),
-        3 => Said::Held(counter),
-        4 => Said::Silent,
-        5 => Said::Taken,
-        6 => Said::Above(counter),
-        7 => Said::Extended,
-        8 => Said::Superseded,
-        10 => Said::Ahead(counter),
-        11 => Said::Healed,
-        _ => Said::Gone(counter),
-    }
-}
-
-/// A word, and how many bits of it are written.
-struct Writer(u128, u32);
-
-impl Writer {
-    fn put(&mut self, value: u8, bits: u32) {
-        assert!(
-            u32::from(value) >> bits == 0,
-            "{value} takes more than {bits} bits"
-        );
-        self.0 |= u128::from(value) << self.1;
-        self.1 += bits;
-    }
-}
-
-/// What is left of a word.
-struct Reader(u128);
-
-impl Reader {
-    fn take(&mut self, bits: u32) -> u8 {
-        let value = (self.0 & ((1 << bits) - 1)) as u8;
-        self.0 >>= bits;
-        value
+    /// Nodes are alike: states that differ only in which is which are one state.
+    pub(super) fn sorted(mut self) -> State<A> {
+        self.nodes.sort_unstable();
+        self
     }
 }
