@@ -1,4 +1,5 @@
-//! The protocol in a small world: the shipped rounds and the shipped hold, and nodes that do what the scripts do.
+//! The protocol in a small world: the shipped [`Call`] and the shipped [`Hold`], and nodes that do
+//! what the scripts do.
 //!
 //! A few attempts at one lock on three nodes: acquire, raise, hold, extend, release. Each attempt has its own
 //! connection to each node, on which its commands stay in order ([`Lines::InOrder`]); between connections there is no
@@ -10,12 +11,20 @@
 //!
 //! Checked, as far as a world claims it: see [`Violation`]. Each [`Flaw`] breaks the nodes or the driver on purpose, and
 //! must then be found: it shows that the checks bite.
+//!
+//! Calls are tries: of one round, or of two where a client tries again. Left out: waiting calls,
+//! which claim the rest of their grants and are handed locks (see `handover`), and answers that come
+//! between a decision and the next step.
+//!
+//! [`Call`]: crate::call::Call
+//! [`Hold`]: crate::hold::Hold
 #![allow(
     clippy::print_stdout,
     reason = "how large the worlds are, for those who ask with --nocapture"
 )]
 
 mod ablations;
+mod calls;
 mod clients;
 mod nodes;
 mod proofs;
@@ -25,9 +34,9 @@ mod state;
 use self::search::{Findings, after_a_hold};
 use self::state::*;
 use super::*;
-use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
-use crate::logic::token;
-use crate::tests::model::ledgers::{Calm, Ledger, ROUNDS, Reply, Sent};
+use crate::ids::NodeSet;
+use crate::logic::acquire_round::Rule;
+use crate::tests::model::ledgers::{Calm, Ledger, ROUNDS, Reply, Sent, all, ids};
 use crate::tests::model::servers::{
     ALONE, Acquire, Caller, Extend, Key, Lock, Locks, Mistake, Plain, Release, Said, Server, Turn,
     Wants,
@@ -240,6 +249,7 @@ impl<const A: usize> World<A> {
         let line = Line {
             sent: 0,
             answer: Answer::None,
+            heard: Said::Nothing,
             round: 0,
             promise: 0,
             gone: 0,
@@ -256,6 +266,7 @@ impl<const A: usize> World<A> {
             late: false,
             proposal: 0,
             token: 0,
+            raised: false,
             seen: 0,
             after: 0,
             round: 0,

@@ -19,7 +19,12 @@ const NODES: usize = 3;
 pub(super) const ROUNDS: usize = 3;
 const STEP: u64 = TTL / 10;
 /// Of a key. The shortest margin is a nanosecond.
-const LIFE: Duration = Duration::from_nanos(TTL + 1);
+pub(super) const LIFE: Duration = Duration::from_nanos(TTL + 1);
+
+pub(super) const NO_MARGIN: Margin = Margin {
+    share: 0.0,
+    fixed: Duration::ZERO,
+};
 
 /// What an extension carries.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -88,15 +93,15 @@ impl Servers for Calm {
     }
 }
 
-fn all() -> NodeSet {
+pub(super) fn all() -> NodeSet {
     ids().collect()
 }
 
-fn ids() -> impl Iterator<Item = NodeId> {
+pub(super) fn ids() -> impl Iterator<Item = NodeId> {
     (0..).map(NodeId::new).take(NODES)
 }
 
-fn now(moment: Moment) -> Now {
+pub(super) fn now(moment: Moment) -> Now {
     static TICK: OnceLock<Tick> = OnceLock::new();
     let tick = *TICK.get_or_init(crate::time::tick);
     Now { moment, tick }
@@ -165,10 +170,7 @@ impl Ledger {
         let terms = Terms {
             nodes: NODES,
             ttl: LIFE,
-            margin: Margin {
-                share: 0.0,
-                fixed: Duration::ZERO,
-            },
+            margin: NO_MARGIN,
             renewed: true,
             hold_until: None,
             grant: Promise {
@@ -293,6 +295,14 @@ impl Ledger {
             !hold.is_held() && hold.left(sent_at(0)).is_err(),
             "{self:?}"
         );
+    }
+
+    /// Takes one more answer to the acquire.
+    pub(super) fn grant(&mut self, node: usize, answer: &Vote) {
+        let mut hold = self.hold();
+        let node = NodeId::new(u8::try_from(node).unwrap());
+        hold.on_grant(node, answer, answer.is_granted(), false, sent_at(0));
+        self.read(hold);
     }
 
     /// Sends the next extension; `None` if it is too late for that.

@@ -77,7 +77,7 @@ fn a5_a_late_release_does_no_harm_unless_a_value_is_used_again() {
             ..World::new([1, 1, 2], Keys::Last)
         };
         let mut start = world.start();
-        start.enter(0, Phase::Lost, RELEASE);
+        start.enter(0, Phase::Lost, RELEASE, all());
         let mut findings = Findings::default();
         world.search_from(start, &mut findings);
         assert_eq!(findings.violation, Some(Violation::TwoHold), "{findings:?}");
@@ -521,6 +521,7 @@ fn h1_a_late_release_with_a_raise_allows_no_second_hold() {
         start.attempts[0] = Attempt {
             phase: Phase::Over,
             token: 1,
+            raised: true,
             ..start.attempts[0]
         };
         start.attempts[1] = Attempt {

@@ -1,5 +1,7 @@
-//! What clients do: the shipped rounds and the shipped hold, and around them what `engine` does with their decisions.
+//! What clients do: the shipped call and the shipped hold, and around them what `engine` does with
+//! their decisions.
 
+use super::calls::Decision;
 use super::nodes::round_of;
 use super::*;
 use crate::tests::model::ledgers::{before, sent_at, until};
@@ -29,28 +31,18 @@ impl<const A: usize> World<A> {
     }
 
     pub(super) fn start_attempt(&self, state: &mut State<A>, me: usize, wall: u8) {
-        let seen = self.retry_of[me].map_or(0, |it| state.attempts[it].seen);
-        state.attempts[me].proposal =
-            number(token::propose(u64::from(wall), u64::from(seen)).unwrap());
+        state.attempts[me].proposal = self.proposal(state, me, wall);
         state.attempts[me].after = (0..A)
             .filter(|it| state.attempts[*it].phase.has_won())
             .fold(0, |after, it| after | 1 << it);
         self.use_number(state, state.attempts[me].proposal);
-        state.enter(me, Phase::Acquiring, ACQUIRE);
+        state.enter(me, Phase::Acquiring, ACQUIRE, all());
     }
 
     /// A good clock shows more than this from now on.
     fn use_number(&self, state: &mut State<A>, number: u8) {
         if self.clocks == Clocks::Good {
             state.clock = state.clock.max(number + 1);
-        }
-    }
-
-    fn now(&self, attempt: &Attempt) -> Moment {
-        if attempt.late && self.flaw != Flaw::IgnoresDeadline {
-            deadline()
-        } else {
-            in_time()
         }
     }
 
@@ -65,8 +57,11 @@ impl<const A: usize> World<A> {
         visit: &mut impl FnMut(u8, State<A>, Option<Violation>),
     ) {
         let mut arrived = 0;
+        let raises = state.attempts[me].phase == Phase::Raising;
         for (node, Node { lines, .. }) in state.nodes.iter().enumerate() {
-            arrived |= u8::from(lines[me].answer != Answer::None) << node;
+            let line = &lines[me];
+            let is_open = line.answer != Answer::None && !(raises && line.has_acquired());
+            arrived |= u8::from(is_open) << node;
         }
         for heard in 1..=arrived {
             for last in 0..NODES {
@@ -113,6 +108,18 @@ impl<const A: usize> World<A> {
         });
     }
 
+    /// An answer to the acquire arrives during the raise.
+    pub(super) fn hear_late(&self, state: &State<A>, me: usize, node: usize) -> Option<State<A>> {
+        let mut state = *state;
+        let is_raising = state.attempts[me].phase == Phase::Raising;
+        if !is_raising || !state.nodes[node].lines[me].has_acquired() {
+            return None;
+        }
+        self.arrive(&mut state, me, node);
+        state.nodes[node].lines[me].note_acquired();
+        Some(state)
+    }
+
     /// The answers of the nodes in `heard` arrive, that of `last` after the others; or, without it, the attempt stops
     /// waiting after them. To a holder they come early in its lease, or `at_end`. `None` if that does not decide anything,
     /// or some of them would have done so before.
@@ -128,76 +135,50 @@ impl<const A: usize> World<A> {
             self.arrive(state, me, node);
         }
         let attempt = state.attempts[me];
-        let now = self.now(&attempt);
-        let mut seen = 0;
-        let decided = match attempt.phase {
-            Phase::Acquiring => {
-                let end = match last.map(|it| state.nodes[it].lines[me].answer) {
-                    Some(Answer::Counted(Said::Accepted)) if self.flaw == Flaw::HalfIsEnough => {
-                        AcquireEnd::Won {
-                            token: u64::from(attempt.proposal),
-                        }
-                    }
-                    _ => {
-                        let round = AcquireRound::new(
-                            Rule::Exclusive,
-                            u64::from(attempt.proposal),
-                            Some(deadline()),
-                        );
-                        replay(round, state, me, last, now, |it| seen = number(it.seen()))?
-                    }
-                };
-                self.on_acquire_end(state, me, end)
+        match attempt.phase {
+            Phase::Acquiring | Phase::Raising => {
+                let is_late = attempt.late && self.flaw != Flaw::IgnoresDeadline;
+                let decision = self.decide(state, me, last, is_late)?;
+                Some(self.on_decision(state, me, decision))
             }
-            Phase::Raising => {
-                let round =
-                    RaiseRound::new(Rule::Exclusive, u64::from(attempt.token), Some(deadline()));
-                let end = replay(round, state, me, last, now, |it| seen = number(it.seen()))?;
-                self.on_acquire_end(state, me, end)
-            }
-            Phase::Holding => self.hear_as_holder(state, me, last, at_end)?,
+            Phase::Holding => self.hear_as_holder(state, me, last, at_end),
             Phase::Idle | Phase::Over | Phase::Lost => panic!("nobody waits for this"),
-        };
-        let known = &mut state.attempts[me].seen;
-        *known = seen.max(*known);
-        Some(decided)
+        }
     }
 
-    fn on_acquire_end(
+    fn on_decision(
         &self,
         state: &mut State<A>,
         me: usize,
-        end: AcquireEnd,
+        decision: Decision,
     ) -> Option<Violation> {
-        match end {
-            AcquireEnd::Won { token } => {
-                let mut granted = [false; NODES];
-                for (node, granted) in state.nodes.iter_mut().zip(&mut granted) {
+        match decision {
+            Decision::Win {
+                token,
+                raised,
+                granted,
+            } => {
+                for (node, is_granted) in state.nodes.iter_mut().zip(granted) {
                     let line = &mut node.lines[me];
-                    line.counted =
+                    let is_vote =
                         matches!(line.answer, Answer::Counted(Said::Accepted | Said::Taken));
-                    *granted = line.counted
-                        || matches!(
-                            line.answer,
-                            Answer::Counted(Said::Behind(_) | Said::Above(_))
-                        );
+                    line.counted = is_vote && is_granted;
                 }
-                state.attempts[me].token = number(token);
-                state.enter(me, Phase::Holding, 0);
-                if self.flaw != Flaw::HalfIsEnough {
-                    state.set_ledger(me, &Ledger::new(number(token), granted));
-                }
+                let attempt = &mut state.attempts[me];
+                (attempt.token, attempt.raised) = (token, raised);
+                state.enter(me, Phase::Holding, 0, all());
+                state.set_ledger(me, &Ledger::new(token, granted));
                 self.violation_of_win(state, me)
             }
-            AcquireEnd::Raise { token } => {
-                state.attempts[me].token = number(token);
-                state.attempts[me].seen = state.attempts[me].seen.max(number(token));
-                self.use_number(state, number(token));
-                state.enter(me, Phase::Raising, RAISE);
+            Decision::Raise(token) => {
+                state.attempts[me].token = token;
+                self.use_number(state, token);
+                state.raise(me);
                 None
             }
-            AcquireEnd::Lost(_) => {
-                state.enter(me, Phase::Lost, RELEASE);
+            Decision::Loss { to, seen } => {
+                state.attempts[me].seen = seen;
+                state.enter(me, Phase::Lost, RELEASE, to);
                 None
             }
         }
@@ -314,15 +295,12 @@ impl<const A: usize> World<A> {
         node: usize,
         said: Said,
     ) -> Option<Option<Violation>> {
-        let is_grant = matches!(
-            said,
-            Said::Accepted | Said::Behind(_) | Said::Taken | Said::Above(_)
-        );
-        if !is_grant || state.attempts[me].late {
+        if !said.vote().is_granted() || state.attempts[me].late {
             return None;
         }
-        let line = &mut state.nodes[node].lines[me];
-        line.promise = line.promise.max(1);
+        let mut ledger = state.ledger(me);
+        ledger.grant(node, &said.vote());
+        state.set_ledger(me, &ledger);
         Some(None)
     }
 
@@ -372,7 +350,7 @@ impl<const A: usize> World<A> {
         } else {
             0
         };
-        state.enter(me, Phase::Over, RELEASE | late);
+        state.enter(me, Phase::Over, RELEASE | late, all());
     }
 
     /// The deadline of an attempt passes. Clients that are not slow notice at once.
@@ -437,46 +415,5 @@ impl<const A: usize> State<A> {
     fn is_holding(&self, attempt: usize) -> bool {
         let attempt = &self.attempts[attempt];
         attempt.phase == Phase::Holding && !attempt.late
-    }
-}
-
-fn number(number: u64) -> u8 {
-    u8::try_from(number).unwrap()
-}
-
-/// Feeds a shipped round with the votes that were heard, that of `last` after the others, or closes it. `None` if the
-/// round is not decided by that, or was before. `look` sees the round after that.
-fn replay<R: Round, const A: usize>(
-    round: R,
-    state: &State<A>,
-    me: usize,
-    last: Option<usize>,
-    now: Moment,
-    look: impl FnOnce(&Ballot<R>),
-) -> Option<R::End> {
-    let mut round = Ballot::new(NODES, round);
-    for (node, Node { lines, .. }) in state.nodes.iter().enumerate() {
-        if let Answer::Counted(said) = lines[me].answer
-            && Some(node) != last
-            && !matches!(
-                round.on_vote(NodeId::new(node as u8), said.vote(), in_time()),
-                Step::Wait
-            )
-        {
-            return None;
-        }
-    }
-    let step = match last.map(|it| (it, state.nodes[it].lines[me].answer)) {
-        Some((node, Answer::Counted(said))) => {
-            round.on_vote(NodeId::new(node as u8), said.vote(), now)
-        }
-        Some((_, answer)) => panic!("{answer:?} cannot arrive"),
-        None => round.on_timeout(now),
-    };
-    look(&round);
-    match step {
-        Step::Wait => None,
-        Step::Decided(end) => Some(end),
-        Step::Late => panic!("an open round took no vote"),
     }
 }

@@ -35,18 +35,19 @@ impl<const A: usize> World<A> {
         };
 
         let Attempt {
-            phase,
-            proposal,
-            token,
-            round: sent,
-            ..
+            phase, round: sent, ..
         } = state.attempts[me];
         let round = round_of(command);
         // What comes to a holder before its first extension is one more grant. It matters behind a raised number only.
         let is_late_grant = phase == Phase::Holding && sent == 0 && 1 < self.extensions;
         let awaited = match command {
-            ACQUIRE => phase == Phase::Acquiring || is_late_grant && proposal == token,
-            RAISE => phase == Phase::Raising || is_late_grant,
+            ACQUIRE if phase == Phase::Raising => {
+                // A node has one vote.
+                let line = &state.nodes[node].lines[me];
+                line.answer == Answer::None && line.heard == Said::Nothing
+            }
+            ACQUIRE => phase == Phase::Acquiring || is_late_grant,
+            RAISE => phase == Phase::Raising,
             _ => {
                 phase == Phase::Holding
                     && answer != Said::Superseded
@@ -150,11 +151,11 @@ impl<const A: usize> World<A> {
         }
     }
 
-    /// The release of a holder brings its token along.
+    /// The release of a holder brings a raised token along.
     fn release(&self, state: &mut State<A>, me: usize, node: usize) {
-        let Attempt { phase, token, .. } = state.attempts[me];
+        let Attempt { raised, token, .. } = state.attempts[me];
         let release = Release {
-            raised: if phase.has_won() { token } else { 0 },
+            raised: if raised { token } else { 0 },
             ..Release::of(self.caller(me))
         };
         let turn = &mut Turn::of(self.mistake());

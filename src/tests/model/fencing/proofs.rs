@@ -159,7 +159,7 @@ fn x6_a_finished_attempt_does_not_disturb_the_next_one() {
         ..World::new([1, 1, 1], Keys::Last)
     };
     let mut start = world.start();
-    start.enter(0, Phase::Lost, RELEASE);
+    start.enter(0, Phase::Lost, RELEASE, all());
     let mut findings = Findings::default();
     world.search_from(start, &mut findings);
     assert_eq!(findings.violation, None, "{}", findings.course);

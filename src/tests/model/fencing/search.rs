@@ -32,6 +32,11 @@ pub(super) enum Move {
         attempt: usize,
         nodes: u8,
     },
+    /// The answer to the acquire arrives during the raise.
+    HearLate {
+        attempt: usize,
+        node: usize,
+    },
     Execute {
         attempt: usize,
         node: usize,
@@ -245,6 +250,9 @@ impl<const A: usize> World<A> {
         node: usize,
         visit: &mut impl FnMut(Move, State<A>, Option<Violation>),
     ) {
+        if let Some(next) = self.hear_late(state, me, node) {
+            visit(Move::HearLate { attempt: me, node }, next, None);
+        }
         let line = &state.nodes[node].lines[me];
         let mut waiting = line.sent;
         while waiting != 0 {

@@ -27,6 +27,10 @@ pub(super) struct Line {
     /// in this order and none of them twice.
     pub(super) sent: u8,
     pub(super) answer: Answer,
+    /// During a raise, what the node said to the acquire, as far as that matters:
+    /// [`Said::Behind`] for any grant, [`Said::Held`] for a refusal, [`Said::Silent`] for all else.
+    /// Their counters are 0.
+    pub(super) heard: Said,
     /// The extension that is answered; 0 for what went before.
     pub(super) round: u8,
     /// One more than the round of the last promise that has come; 0 without one.
@@ -83,7 +87,9 @@ pub(super) struct Attempt {
     pub(super) proposal: u8,
     /// What its raise offers; once it has won, what it won.
     pub(super) token: u8,
-    /// The largest counter it was shown, for the next attempt of the same client.
+    /// The release brings the token along.
+    pub(super) raised: bool,
+    /// The largest counter that the next round of its call knows.
     pub(super) seen: u8,
     /// Who had won before this one started: one bit each.
     pub(super) after: u8,
@@ -141,6 +147,35 @@ pub(super) struct State<const A: usize> {
     pub(super) clock: u8,
 }
 
+impl Line {
+    /// The answer to the acquire is on its way.
+    pub(super) fn has_acquired(&self) -> bool {
+        use Said::{Accepted, Ahead, Behind, Held};
+        matches!(
+            self.answer,
+            Answer::OnItsWay(Accepted | Behind(_) | Ahead(_) | Held(_))
+        )
+    }
+
+    /// Notes what has arrived as what the raise needs to know of it.
+    pub(super) fn note_acquired(&mut self) {
+        if let Answer::Counted(said) = self.answer {
+            self.answer = Answer::None;
+            self.doubtful = false;
+            self.heard = heard(said);
+        }
+    }
+}
+
+/// See [`Line::heard`].
+pub(super) fn heard(said: Said) -> Said {
+    match said.vote() {
+        vote if vote.is_granted() => Said::Behind(0),
+        vote if vote.is_held() => Said::Held(0),
+        _ => Said::Silent,
+    }
+}
+
 impl Phase {
     pub(super) fn is_over(self) -> bool {
         matches!(self, Phase::Over | Phase::Lost)
@@ -168,15 +203,28 @@ impl<const A: usize> Node<A> {
 }
 
 impl<const A: usize> State<A> {
-    /// Puts an attempt into `phase`, sends `command` to all nodes and drops answers to what went before.
-    pub(super) fn enter(&mut self, me: usize, phase: Phase, command: u8) {
+    /// Puts an attempt into `phase`, sends `command` to the nodes `to` and drops answers to what
+    /// went before.
+    pub(super) fn enter(&mut self, me: usize, phase: Phase, command: u8, to: NodeSet) {
         self.attempts[me].phase = phase;
-        for node in &mut self.nodes {
+        for (id, node) in ids().zip(&mut self.nodes) {
             let line = &mut node.lines[me];
-            line.sent |= command;
+            if to.contains(id) {
+                line.sent |= command;
+            }
             line.answer = Answer::None;
             line.round = 0;
             line.doubtful = false;
+        }
+    }
+
+    /// An attempt raises. Answers to its acquire can still arrive.
+    pub(super) fn raise(&mut self, me: usize) {
+        self.attempts[me].phase = Phase::Raising;
+        for node in &mut self.nodes {
+            let line = &mut node.lines[me];
+            line.sent |= RAISE;
+            line.note_acquired();
         }
     }
 
@@ -270,6 +318,9 @@ impl<const A: usize> State<A> {
             if under_way & ACQUIRE == 0 && phase != Phase::Acquiring {
                 attempt.proposal = 0;
             }
+            if under_way & RELEASE == 0 && phase.is_over() {
+                attempt.raised = false;
+            }
             if under_way & RAISE == 0 && phase == Phase::Lost {
                 attempt.token = 0;
             }
@@ -323,6 +374,17 @@ impl<const A: usize> State<A> {
                 }
                 if line.answer == Answer::None {
                     line.round = 0;
+                }
+                if phase != Phase::Raising {
+                    line.heard = Said::Nothing;
+                } else if line.has_acquired() {
+                    line.answer = Answer::OnItsWay(match line.answer {
+                        Answer::OnItsWay(Said::Held(_)) => Said::Held(0),
+                        Answer::OnItsWay(Said::Ahead(_)) => Said::Ahead(0),
+                        _ => Said::Behind(0),
+                    });
+                } else if line.heard == Said::Nothing && line.sent & ACQUIRE == 0 {
+                    line.heard = Said::Silent;
                 }
                 if phase == Phase::Lost || (phase.has_won() && !line.counted) {
                     line.rank = 0;
