@@ -8,6 +8,14 @@ use super::*;
 /// No world here is meant to be larger: it would not end within minutes. Those that take minutes are.
 const STATES_MAX: usize = 5_000_000;
 
+/// A command of an attempt to a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Sending {
+    attempt: usize,
+    node: usize,
+    command: u8,
+}
+
 /// What happens between two states. Nodes and attempts are counted from 0.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Move {
@@ -37,21 +45,9 @@ pub(super) enum Move {
         attempt: usize,
         node: usize,
     },
-    Execute {
-        attempt: usize,
-        node: usize,
-        command: u8,
-    },
-    ExecuteAndKeep {
-        attempt: usize,
-        node: usize,
-        command: u8,
-    },
-    Lose {
-        attempt: usize,
-        node: usize,
-        command: u8,
-    },
+    Execute(Sending),
+    ExecuteAndKeep(Sending),
+    Lose(Sending),
     KeyExpires {
         node: usize,
     },
@@ -73,11 +69,7 @@ pub(super) enum Move {
         counter: u8,
     },
     /// The client is told that the record is another one, and sends the command no more.
-    Drop {
-        attempt: usize,
-        node: usize,
-        command: u8,
-    },
+    Drop(Sending),
     QuarantineEnds {
         node: usize,
     },
@@ -261,6 +253,11 @@ impl<const A: usize> World<A> {
             if self.lines == Lines::InOrder && command != line.sent & line.sent.wrapping_neg() {
                 break;
             }
+            let sending = Sending {
+                attempt: me,
+                node,
+                command,
+            };
             let taken = |mut state: State<A>| {
                 state.nodes[node].lines[me].sent &= !command;
                 state
@@ -268,15 +265,7 @@ impl<const A: usize> World<A> {
             let mut state = *state;
             let line = *line;
             if self.refuses(&state, me, node, command) {
-                visit(
-                    Move::Drop {
-                        attempt: me,
-                        node,
-                        command,
-                    },
-                    taken(state),
-                    None,
-                );
+                visit(Move::Drop(sending), taken(state), None);
                 // Or it syncs the node, and sends the command again. What it learns by that matters with an answer only.
                 state.nodes[node].lines[me].synced = true;
             }
@@ -285,57 +274,25 @@ impl<const A: usize> World<A> {
                 let Some(before) = before else { continue };
                 let mut next = taken(before);
                 let violation = self.execute(&mut next, me, node, command, false);
-                visit(
-                    Move::Execute {
-                        attempt: me,
-                        node,
-                        command,
-                    },
-                    next,
-                    violation,
-                );
+                visit(Move::Execute(sending), next, violation);
             }
             if command == RELEASE {
                 // Lost or executed again: the same as late, or as nothing.
                 continue;
             }
             if let Some(next) = state.after(|it| &mut it.lost) {
-                visit(
-                    Move::Lose {
-                        attempt: me,
-                        node,
-                        command,
-                    },
-                    taken(next),
-                    None,
-                );
+                visit(Move::Lose(sending), taken(next), None);
             }
             if let Some(after) = state.after(|it| &mut it.twice) {
                 let mut next = after;
                 let violation = self.execute(&mut next, me, node, command, false);
-                visit(
-                    Move::ExecuteAndKeep {
-                        attempt: me,
-                        node,
-                        command,
-                    },
-                    next,
-                    violation,
-                );
+                visit(Move::ExecuteAndKeep(sending), next, violation);
             }
             if self.left.twice != 0 && line.answer != Answer::None {
                 // Executed again, and the first answer is the one that arrives.
                 let mut next = taken(*state);
                 let violation = self.execute(&mut next, me, node, command, true);
-                visit(
-                    Move::Execute {
-                        attempt: me,
-                        node,
-                        command,
-                    },
-                    next,
-                    violation,
-                );
+                visit(Move::Execute(sending), next, violation);
             }
         }
     }
@@ -464,14 +421,11 @@ impl<const A: usize> State<A> {
 
 impl Findings {
     fn note<const A: usize>(&mut self, before: &State<A>, after: &State<A>, step: Move) {
-        if let Move::Execute { attempt, node, .. } = step {
+        if let Move::Execute(Sending { attempt, node, .. }) = step {
             let line = &after.nodes[node].lines[attempt];
-            self.quarantined +=
-                u64::from(line.doubtful || line.answer == Answer::OnItsWay(Said::Silent));
-        }
-        if let Move::Execute { attempt, node, .. } = step {
-            let is_set = after.nodes[node].lines[attempt].answer == Answer::OnItsWay(Said::Healed);
-            self.sets += u64::from(is_set);
+            let is_on_its_way = |said| line.answer == Answer::OnItsWay(said);
+            self.quarantined += u64::from(line.doubtful || is_on_its_way(Said::Silent));
+            self.sets += u64::from(is_on_its_way(Said::Healed));
         }
         let Move::Hear { attempt: me, nodes } = step else {
             return;
