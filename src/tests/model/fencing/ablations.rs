@@ -10,14 +10,6 @@ const RENEWED: World<2> = World {
     sets: true,
     ..TIMED
 };
-const ONE_CRASH: Accidents = Accidents {
-    crashes: 1,
-    ..NO_ACCIDENTS
-};
-const ONE_FLUSH: Accidents = Accidents {
-    flushes: 1,
-    ..NO_ACCIDENTS
-};
 const ONE_FORGOTTEN: Accidents = Accidents {
     forgets: 1,
     ..NO_ACCIDENTS

@@ -406,16 +406,12 @@ fn l4_a_record_keeps_nodes_that_were_flushed_from_voting() {
 
 #[test]
 fn l3_quarantine_excludes_others_with_any_clocks() {
-    let left = Accidents {
-        crashes: 1,
-        ..NO_ACCIDENTS
-    };
     let claims: [&'static [Violation]; 3] = [&[Violation::TwoHold], &[], &[]];
     check_quarantine(&hold_and_win(
         "l3, any clocks",
         World {
             guard: Guard::Record,
-            left,
+            left: ONE_CRASH,
             claims,
             ..TIMED
         },
@@ -518,14 +514,10 @@ fn h17_tokens_grow_over_a_node_that_gets_an_older_copy_of_its_data() {
 /// quarantine, or that the node counts from that end.
 #[test]
 fn h1_tokens_grow_even_if_asks_within_the_quarantine_count() {
-    let left = Accidents {
-        crashes: 1,
-        ..NO_ACCIDENTS
-    };
     let world = World {
         guard: Guard::Record,
         flaw: Flaw::CountsWhatWasAskedBefore,
-        left,
+        left: ONE_CRASH,
         ..ON_TIME
     };
     check_quarantine(&hold_and_win("h1, asked in the silence", world));
@@ -580,15 +572,11 @@ fn h1_tokens_grow_after_one_loss_behind_a_token_on_all_nodes() {
 
 #[test]
 fn r6_an_empty_restart_under_extensions_that_set_keys_is_safe() {
-    let left = Accidents {
-        crashes: 1,
-        ..NO_ACCIDENTS
-    };
     check_quarantine(&hold_and_set(
         "r6, one restart",
         World {
             guard: Guard::Record,
-            left,
+            left: ONE_CRASH,
             ..FORGETFUL
         },
     ));
@@ -610,7 +598,7 @@ fn r6_an_empty_restart_under_extensions_that_set_keys_is_safe() {
             World {
                 guard: Guard::Record,
                 extensions: 2,
-                left,
+                left: ONE_CRASH,
                 ..FORGETFUL
             },
         );
@@ -619,13 +607,9 @@ fn r6_an_empty_restart_under_extensions_that_set_keys_is_safe() {
 
 #[test]
 fn r6_a_flush_under_extensions_that_set_keys_is_safe() {
-    let left = Accidents {
-        flushes: 1,
-        ..NO_ACCIDENTS
-    };
     let world = World {
         guard: Guard::Record,
-        left,
+        left: ONE_FLUSH,
         ..FORGETFUL
     };
     check_quarantine(&hold_and_set("r6, flush", world));

@@ -138,6 +138,15 @@ pub(super) const NO_ACCIDENTS: Accidents = Accidents {
     restores: 0,
 };
 
+pub(super) const ONE_CRASH: Accidents = Accidents {
+    crashes: 1,
+    ..NO_ACCIDENTS
+};
+pub(super) const ONE_FLUSH: Accidents = Accidents {
+    flushes: 1,
+    ..NO_ACCIDENTS
+};
+
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct State<const A: usize> {
     pub(super) attempts: [Attempt; A],
