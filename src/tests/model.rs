@@ -15,6 +15,7 @@
 )]
 
 mod arithmetic;
+mod clients;
 mod fencing;
 mod handover;
 mod held;

@@ -40,13 +40,13 @@ use fastrand::Rng;
 use self::clients::Client;
 use self::network::Line;
 use self::servers::Server;
+use super::ledgers::NO_MARGIN;
 use super::servers::{
     ALL, ALONE, Acquire, Caller, Extend, HandOver, List, Lists, Locks, Member, Mistake, Record,
     Release, Stored, Turn, Wants,
 };
 use super::*;
 use crate::answer::{Answer, LockReply, LockStatus};
-use crate::config::Margin;
 use crate::ids::NodeSet;
 use crate::logic::acquire_round::Rule;
 use crate::logic::{lease, token};
@@ -60,10 +60,6 @@ const LOCKS: usize = 2;
 const FAR: u64 = 1 << 40;
 /// The time at which a world begins: longer than any quarantine.
 const BEGIN: u64 = 1_000;
-const NO_MARGIN: Margin = Margin {
-    share: 0.0,
-    fixed: Duration::ZERO,
-};
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Violation {

@@ -1,4 +1,4 @@
-//! A semaphore in a small world: the shipped rounds, and nodes that do what the scripts for slots do.
+//! A semaphore in a small world: the shipped calls, and nodes that do what the scripts for slots do.
 //!
 //! First every round by itself: whatever nodes answer, and in whatever order. Then two and three attempts at the permits of
 //! one semaphore on three nodes, each command executed at any time or never, answers lost, attempts given up. A key
@@ -8,14 +8,18 @@
 //!
 //! A slot is a lock of its own: clocks, restarts and lost counters are searched for one lock, in `fencing`.
 
+use super::clients::{self, ACQUIRE, Client, Done, Event, Phase, RAISE};
+use super::ledgers::all;
 use super::servers::{
     ALL, ALONE, Acquire, Caller, Mistake, Plain, Release, Said, Server, Turn, Wants,
 };
 use super::walk::World as _;
 use super::*;
 use crate::answer::LockStatus;
+use crate::call::steps::Next;
 use crate::error::RoundLoss;
-use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
+use crate::ids::NodeSet;
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, Rule};
 
 const NODES: usize = 3;
 const SLOTS: usize = 2;
@@ -150,31 +154,20 @@ enum Flaw {
     KeepsStrays,
 }
 
-/// Commands of an attempt to a node, one bit each; the lowest comes first.
-const ACQUIRE: u8 = 1;
-const RAISE: u8 = 2;
+/// Commands to a node are one bit each; the lowest comes first.
 const KEEP: u8 = 4;
 const RELEASE: u8 = 8;
-
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum Phase {
-    Idle,
-    Acquiring,
-    Raising,
-    Holding,
-    Over,
-}
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 struct Node<const A: usize> {
     server: Plain<(), SLOTS>,
     sent: [u8; A],
-    said: [Said; A],
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Attempt {
     phase: Phase,
+    client: Option<Client>,
     slot: u8,
     token: u8,
 }
@@ -201,10 +194,10 @@ impl<const A: usize> World<A> {
         let node = Node {
             server: Server::new(self.counters, (), ()),
             sent: [0; A],
-            said: [Said::Nothing; A],
         };
         let attempt = Attempt {
             phase: Phase::Idle,
+            client: None,
             slot: 0,
             token: 0,
         };
@@ -261,74 +254,49 @@ impl<const A: usize> World<A> {
         }
     }
 
-    fn send(state: &mut State<A>, me: usize, phase: Phase, command: u8) {
-        state.attempts[me].phase = phase;
-        for node in &mut state.nodes {
-            node.sent[me] |= command;
-            node.said[me] = Said::Nothing;
+    fn send(state: &mut State<A>, me: usize, to: NodeSet, command: u8) {
+        clients::among(&mut state.nodes, to).for_each(|it| it.sent[me] |= command);
+    }
+
+    /// Carries out what a call wants done.
+    fn carry_out(&self, state: &mut State<A>, me: usize, done: &Done) {
+        state.attempts[me].client = Some(done.client);
+        for next in done.steps.iter() {
+            let own = &mut state.attempts[me];
+            match next {
+                Next::Raise { slot, token, .. } => {
+                    (own.slot, own.token) = (slot.unwrap(), u8::try_from(*token).unwrap());
+                    Self::send(state, me, all(), RAISE);
+                }
+                Next::TakeBack(release) => Self::send(state, me, release.to, RELEASE),
+                Next::GiveUp(_) => (own.phase, own.client) = (Phase::Over, None),
+                Next::Won(win) => {
+                    (own.phase, own.client) = (Phase::Holding, None);
+                    (own.slot, own.token) = (win.slot.unwrap(), u8::try_from(win.token).unwrap());
+                    if self.flaw != Flaw::KeepsStrays {
+                        Self::send(state, me, win.others, KEEP);
+                    }
+                }
+                _ => {
+                    own.phase = Phase::Calling;
+                    Self::send(state, me, all(), ACQUIRE);
+                }
+            }
         }
     }
 
-    fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
-        let adds_up = self.flaw == Flaw::AddsUpSlots;
-        let vote = |said: Said| match said {
-            Said::Slot(_, counter) if adds_up => Said::Slot(0, counter).vote(),
-            said => said.vote(),
+    fn step(&self, state: &mut State<A>, me: usize, mut event: Event) {
+        let Some(client) = state.attempts[me].client else {
+            return;
         };
-        let said: Vec<_> = (0..)
-            .map(NodeId::new)
-            .zip(state.nodes.iter().map(|it| it.said[me]))
-            .collect();
-        let votes = said
-            .into_iter()
-            .filter(|it| it.1 != Said::Nothing)
-            .map(|it| (it.0, vote(it.1)));
-        let attempt = state.attempts[me];
-        let (end, slot) = match attempt.phase {
-            Phase::Acquiring => {
-                let round = AcquireRound::new(
-                    Rule::Exclusive,
-                    u64::from(self.proposals[me]),
-                    Some(deadline()),
-                );
-                let ballot = round_after(NODES, round, votes, closed);
-                (ballot.end(), ballot.slot())
-            }
-            Phase::Raising => {
-                let round =
-                    RaiseRound::new(Rule::Exclusive, u64::from(attempt.token), Some(deadline()));
-                (
-                    round_after(NODES, round, votes, closed).end(),
-                    Some(attempt.slot),
-                )
-            }
-            _ => return,
-        };
-        match end {
-            Some(AcquireEnd::Won { token }) => {
-                // Whoever adds up believes in the slot of the first node that granted one.
-                let first = state.nodes.iter().find_map(|it| match it.said[me] {
-                    Said::Slot(slot, _) => Some(slot),
-                    _ => None,
-                });
-                let slot = first.filter(|_| adds_up).or(slot).unwrap();
-                state.attempts[me] = Attempt {
-                    phase: Phase::Holding,
-                    slot,
-                    token: u8::try_from(token).unwrap(),
-                };
-                if self.flaw != Flaw::KeepsStrays {
-                    state.nodes.iter_mut().for_each(|it| it.sent[me] |= KEEP);
-                }
-            }
-            Some(AcquireEnd::Raise { token }) => {
-                (state.attempts[me].slot, state.attempts[me].token) =
-                    (slot.unwrap(), u8::try_from(token).unwrap());
-                Self::send(state, me, Phase::Raising, RAISE);
-            }
-            Some(AcquireEnd::Lost(_)) => Self::send(state, me, Phase::Over, RELEASE),
-            None => {}
+        if let Event::Answer(_, _, Said::Slot(slot, _)) = &mut event
+            && self.flaw == Flaw::AddsUpSlots
+        {
+            *slot = client
+                .votes(|it| it.places().find_map(|it| it.1?.slot()))
+                .unwrap_or(*slot);
         }
+        self.carry_out(state, me, &client.step(event));
     }
 }
 
@@ -342,9 +310,14 @@ impl<const A: usize> walk::World for World<A> {
             let attempt = state.attempts[me];
             let mut next = *state;
             match attempt.phase {
-                Phase::Idle => Self::send(&mut next, me, Phase::Acquiring, ACQUIRE),
-                Phase::Holding => Self::send(&mut next, me, Phase::Over, RELEASE),
-                Phase::Acquiring | Phase::Raising => self.decide(&mut next, me, true),
+                Phase::Idle => {
+                    self.carry_out(&mut next, me, &clients::begin(false, self.proposals[me]));
+                }
+                Phase::Calling => self.step(&mut next, me, Event::TimeOut),
+                Phase::Holding => {
+                    next.attempts[me].phase = Phase::Over;
+                    Self::send(&mut next, me, ledgers::all(), RELEASE);
+                }
                 Phase::Over => {}
             }
             all.push(next);
@@ -357,13 +330,10 @@ impl<const A: usize> walk::World for World<A> {
                 let mut next = *state;
                 next.nodes[node].sent[me] &= !command;
                 let said = self.run(&mut next.nodes[node], me, command, attempt);
-                let awaits = [(ACQUIRE, Phase::Acquiring), (RAISE, Phase::Raising)]
-                    .contains(&(command, attempt.phase));
-                if awaits {
+                if attempt.phase == Phase::Calling && said != Said::Nothing {
                     // The answer gets lost, or comes.
                     all.push(next);
-                    next.nodes[node].said[me] = said;
-                    self.decide(&mut next, me, false);
+                    self.step(&mut next, me, Event::Answer(command, node, said));
                 }
                 all.push(next);
             }
@@ -416,7 +386,7 @@ impl<const A: usize> walk::World for World<A> {
             let largest = &mut state.largest[usize::from(attempt.slot)];
             *largest = attempt.token.max(*largest);
         }
-        state.nodes.sort_unstable();
+        clients::sort(&mut state.nodes, &mut state.attempts, |it| &mut it.client);
         Some(state)
     }
 }
@@ -469,6 +439,7 @@ fn a15_added_votes_for_different_slots_are_detected() {
     for (me, nodes) in [(0, [0, 1]), (1, [1, 2])] {
         start.attempts[usize::from(me)] = Attempt {
             phase: Phase::Holding,
+            client: None,
             slot: me,
             token: 1,
         };
