@@ -1,4 +1,4 @@
-//! Several names at once in a small world: the shipped rounds, the shipped hold, and nodes that do what the scripts for several locks do.
+//! Several names in a small world: shipped calls and holds, and nodes that do what the scripts do.
 //!
 //! A few attempts at two names, "a" and "b", on three nodes: of both together, and of one of them. Commands of an attempt come
 //! to a node in their order, and each of them at any time or never; answers get lost; an attempt can give up at any time. A key
@@ -10,14 +10,17 @@
 //! That the rules of one name hold for each of several is the claim here. The rules themselves, with clocks, restarts and
 //! lost counters, are searched in `fencing`.
 
-use super::ledgers::{Calm, Ledger, Reply, Sent, before, sent_at};
+use super::clients::{self, ACQUIRE, Client, Done, Event, Phase, RAISE};
+use super::ledgers::{Calm, Ledger, Reply, Sent, all, before, sent_at};
 use super::servers::{
     ALL, ALONE, Acquire, Caller, Extend, Key, Locks, Mistake, Plain, Release, Said, Server, Turn,
     Wants,
 };
 use super::walk::World as _;
 use super::*;
-use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
+use crate::call::steps::Next;
+use crate::ids::NodeSet;
+use crate::logic::acquire_round::Rule;
 
 const NODES: usize = 3;
 const NAMES: usize = 2;
@@ -47,30 +50,15 @@ enum Flaw {
     OneByOne,
 }
 
-/// Commands of an attempt to a node, one bit each; the lowest comes first.
-const ACQUIRE: u8 = 1;
-/// The rest of an acquire that is not one step.
-const ACQUIRE_REST: u8 = 2;
-const RAISE: u8 = 4;
-/// The first extension, and the second.
-const EXTEND: [u8; 2] = [8, 16];
-const RELEASE: u8 = 32;
-
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum Phase {
-    Idle,
-    Acquiring,
-    Raising,
-    Holding,
-    Over,
-}
+/// Commands to a node are one bit each; the lowest comes first. The first extension, and the second:
+const EXTEND: [u8; 2] = [4, 8];
+const RELEASE: u8 = 16;
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 struct Node<const A: usize> {
     /// The end of a key is the last command that has set or extended it: the acquire (0) or an extension.
     server: Plain<(), NAMES>,
     sent: [u8; A],
-    said: [Said; A],
     /// See [`Ledger`].
     promises: [u8; A],
     gone: [u8; A],
@@ -80,6 +68,7 @@ struct Node<const A: usize> {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Attempt {
     phase: Phase,
+    client: Option<Client>,
     token: u8,
     /// Of a holder; what it has of single nodes is in [`Node`].
     ledger: Ledger,
@@ -107,13 +96,13 @@ impl<const A: usize> World<A> {
         State {
             attempts: [Attempt {
                 phase: Phase::Idle,
+                client: None,
                 token: 0,
                 ledger: Ledger::default(),
             }; A],
             nodes: counters.map(|counters| Node {
                 server: Server::new(counters, (), ()),
                 sent: [0; A],
-                said: [Said::Nothing; A],
                 promises: [0; A],
                 gone: [0; A],
                 counts_from: [0; A],
@@ -146,15 +135,12 @@ impl<const A: usize> World<A> {
             rule: Rule::Exclusive,
         };
         match command {
-            ACQUIRE if self.flaw == Flaw::OneByOne => {
-                if !server.is_free(locks[0]) {
-                    return Said::Held(0);
-                }
+            ACQUIRE if self.flaw == Flaw::OneByOne && server.is_free(locks[0]) => {
                 server.keep(locks[0], owner, 0);
-                node.sent[me] |= ACQUIRE_REST;
+                node.sent[me] |= ACQUIRE;
                 Said::Nothing
             }
-            ACQUIRE | ACQUIRE_REST => {
+            ACQUIRE => {
                 let acquire = Acquire {
                     owner,
                     wants: Wants::Names(locks),
@@ -165,7 +151,7 @@ impl<const A: usize> World<A> {
                 };
                 let before = *server;
                 let said = server.acquire(&mut Turn::of(mistake), acquire).into();
-                if command == ACQUIRE_REST && matches!(said, Said::Held(_)) {
+                if self.flaw == Flaw::OneByOne && matches!(said, Said::Held(_)) {
                     *server = before;
                 }
                 said
@@ -186,69 +172,49 @@ impl<const A: usize> World<A> {
         }
     }
 
-    /// Sends a command to all nodes, and forgets what was said before.
-    fn send(state: &mut State<A>, me: usize, phase: Phase, command: u8) {
-        state.attempts[me].phase = phase;
-        for node in &mut state.nodes {
-            node.sent[me] |= command;
-            node.said[me] = Said::Nothing;
+    fn send(state: &mut State<A>, me: usize, to: NodeSet, command: u8) {
+        clients::among(&mut state.nodes, to).for_each(|it| it.sent[me] |= command);
+    }
+
+    fn begin(&self, state: &mut State<A>, me: usize) {
+        Self::carry_out(state, me, &clients::begin(false, self.proposals[me]));
+    }
+
+    fn step(state: &mut State<A>, me: usize, event: Event) {
+        if let Some(client) = state.attempts[me].client {
+            Self::carry_out(state, me, &client.step(event));
         }
     }
 
-    /// What an attempt makes of what the nodes have said, or of its time-out.
-    fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
-        let said: Vec<_> = (0..)
-            .zip(&state.nodes)
-            .map(|(i, it)| (NodeId::new(i), it.said[me]))
-            .collect();
-        let votes = || {
-            said.iter()
-                .filter(|it| it.1 != Said::Nothing)
-                .map(|it| (it.0, it.1.vote()))
-        };
-        match state.attempts[me].phase {
-            Phase::Acquiring => {
-                let round = AcquireRound::new(
-                    Rule::Exclusive,
-                    u64::from(self.proposals[me]),
-                    Some(deadline()),
-                );
-                match round_after(NODES, round, votes(), closed).end() {
-                    Some(AcquireEnd::Won { token }) => self.win(state, me, token),
-                    Some(AcquireEnd::Raise { token }) => {
-                        state.attempts[me].token = u8::try_from(token).unwrap();
-                        Self::send(state, me, Phase::Raising, RAISE);
-                    }
-                    Some(AcquireEnd::Lost(_)) => Self::send(state, me, Phase::Over, RELEASE),
-                    None => {}
+    /// Carries out what a call wants done.
+    fn carry_out(state: &mut State<A>, me: usize, done: &Done) {
+        state.attempts[me].client = Some(done.client);
+        for next in done.steps.iter() {
+            let own = &mut state.attempts[me];
+            match next {
+                Next::Raise { token, .. } => {
+                    own.token = u8::try_from(*token).unwrap();
+                    Self::send(state, me, all(), RAISE);
+                }
+                Next::TakeBack(release) => Self::send(state, me, release.to, RELEASE),
+                Next::GiveUp(_) => (own.phase, own.client) = (Phase::Over, None),
+                Next::Won(win) => {
+                    (own.phase, own.client) = (Phase::Holding, None);
+                    own.token = u8::try_from(win.token).unwrap();
+                    let ledger = Ledger::new(own.token, done.client.promised());
+                    Self::record(state, me, ledger);
+                }
+                _ => {
+                    own.phase = Phase::Calling;
+                    Self::send(state, me, all(), ACQUIRE);
                 }
             }
-            Phase::Raising => {
-                let round = RaiseRound::new(
-                    Rule::Exclusive,
-                    u64::from(state.attempts[me].token),
-                    Some(deadline()),
-                );
-                match round_after(NODES, round, votes(), closed).end() {
-                    Some(AcquireEnd::Won { token }) => self.win(state, me, token),
-                    Some(_) => Self::send(state, me, Phase::Over, RELEASE),
-                    None => {}
-                }
-            }
-            _ => {}
         }
     }
 
-    fn win(&self, state: &mut State<A>, me: usize, token: u64) {
-        let token = u8::try_from(token).unwrap();
-        let granted = state.nodes.map(|it| it.said[me].vote().is_granted());
-        state.attempts[me].token = token;
-        state.attempts[me].phase = Phase::Holding;
-        state
-            .nodes
-            .iter_mut()
-            .for_each(|it| it.said[me] = Said::Nothing);
-        Self::record(state, me, Ledger::new(token, granted));
+    fn let_go(state: &mut State<A>, me: usize) {
+        state.attempts[me].phase = Phase::Over;
+        Self::send(state, me, all(), RELEASE);
     }
 
     fn ledger(state: &State<A>, me: usize) -> Ledger {
@@ -280,7 +246,7 @@ impl<const A: usize> World<A> {
         assert!(ledger.extend(false, &Calm { settable: true }));
         let command = EXTEND[usize::from(ledger.round) - 1];
         Self::record(&mut next, me, ledger);
-        Self::send(&mut next, me, Phase::Holding, command);
+        Self::send(&mut next, me, all(), command);
         next
     }
 
@@ -292,7 +258,7 @@ impl<const A: usize> World<A> {
             let mut ledger = old;
             match ledger.hear([reply.clone()].into_iter(), at) {
                 Some(true) => Self::record(&mut next, me, ledger),
-                _ => Self::send(&mut next, me, Phase::Over, RELEASE),
+                _ => Self::let_go(&mut next, me),
             }
             all.push(next);
         }
@@ -314,15 +280,12 @@ impl<const A: usize> World<A> {
         if command == 0 {
             return;
         }
-        let Attempt {
-            phase,
-            token,
-            ledger,
-        } = state.attempts[me];
+        let own = &state.attempts[me];
+        let (phase, ledger) = (own.phase, own.ledger);
         let round = round_of(command);
         let sent = match round {
-            0 if command <= ACQUIRE_REST => Sent::of(self.proposals[me]),
-            0 => Sent::of(token),
+            0 if command == ACQUIRE => Sent::of(self.proposals[me]),
+            0 => Sent::of(own.token),
             _ => ledger.sent[usize::from(round) - 1],
         };
         let mut next = *state;
@@ -331,11 +294,6 @@ impl<const A: usize> World<A> {
         if said != Said::Nothing {
             all.push(next);
         }
-        let awaited = match command {
-            ACQUIRE | ACQUIRE_REST => phase == Phase::Acquiring,
-            RAISE => phase == Phase::Raising,
-            _ => false,
-        };
         let is_heard = round != 0 && phase == Phase::Holding && ledger.confirmed < self.extensions;
         if let Some(answer) = said.to_extension().filter(|_| is_heard) {
             let reply = Reply {
@@ -345,9 +303,8 @@ impl<const A: usize> World<A> {
             };
             return Self::hear(&next, me, reply, all);
         }
-        if awaited {
-            next.nodes[node].said[me] = said;
-            self.decide(&mut next, me, false);
+        if round == 0 && said != Said::Nothing {
+            Self::step(&mut next, me, Event::Answer(command, node, said));
         }
         all.push(next);
     }
@@ -372,23 +329,16 @@ impl<const A: usize> walk::World for World<A> {
         let mut all = Vec::new();
         for me in 0..A {
             let Attempt { phase, ledger, .. } = state.attempts[me];
-            let mut begin = |phase, command| {
-                let mut next = *state;
-                Self::send(&mut next, me, phase, command);
-                all.push(next);
-            };
+            let mut next = *state;
             match phase {
-                Phase::Idle => begin(Phase::Acquiring, ACQUIRE),
-                Phase::Holding => begin(Phase::Over, RELEASE),
-                _ => {}
+                Phase::Idle => self.begin(&mut next, me),
+                Phase::Calling => Self::step(&mut next, me, Event::TimeOut),
+                Phase::Holding => Self::let_go(&mut next, me),
+                Phase::Over => {}
             }
+            all.push(next);
             if phase == Phase::Holding && ledger.round < self.extensions {
                 all.push(Self::extend(state, me));
-            }
-            if matches!(phase, Phase::Acquiring | Phase::Raising) {
-                let mut next = *state;
-                self.decide(&mut next, me, true);
-                all.push(next);
             }
             for node in 0..NODES {
                 self.executed(state, me, node, &mut all);
@@ -415,7 +365,7 @@ impl<const A: usize> walk::World for World<A> {
             }
         }
         for me in (0..A).filter(|it| holds(*it)) {
-            let is_new = matches!(before.attempts[me].phase, Phase::Acquiring | Phase::Raising);
+            let is_new = before.attempts[me].phase == Phase::Calling;
             if is_new
                 && self
                     .names(me)
@@ -477,7 +427,7 @@ impl<const A: usize> walk::World for World<A> {
                 }
             }
         }
-        state.nodes.sort_unstable();
+        clients::sort(&mut state.nodes, &mut state.attempts, |it| &mut it.client);
         (!self.is_settled(&state)).then_some(state)
     }
 }
@@ -655,16 +605,14 @@ fn a_raise_that_counts_without_one_name_is_detected() {
         };
         // Two nodes have granted both names, and somebody has deleted a key since.
         let mut start = world.start([[1; NAMES]; NODES]);
-        for node in &mut start.nodes[..2] {
-            (0..NAMES).for_each(|it| node.server.keep(it, 0, 0));
-            node.sent[0] = RAISE;
+        world.begin(&mut start, 0);
+        for at in 0..2 {
+            let node = &mut start.nodes[at];
+            node.sent[0] &= !ACQUIRE;
+            let said = world.run(node, 0, ACQUIRE, Sent::of(1));
+            World::step(&mut start, 0, Event::Answer(ACQUIRE, at, said));
         }
         start.nodes[0].server.vanish(0);
-        start.attempts[0] = Attempt {
-            phase: Phase::Raising,
-            token: 2,
-            ledger: Ledger::default(),
-        };
         assert_eq!(world.search(start), expected);
     }
 }
