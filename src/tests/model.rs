@@ -207,23 +207,6 @@ where
     );
 }
 
-/// A round after these votes, and after its time-out if it is `closed`.
-fn round_after<R: Round>(
-    nodes: usize,
-    round: R,
-    votes: impl Iterator<Item = (NodeId, Vote)>,
-    closed: bool,
-) -> Ballot<R> {
-    let mut ballot = Ballot::new(nodes, round);
-    for (node, vote) in votes {
-        let _ = ballot.on_vote(node, vote, in_time());
-    }
-    if closed {
-        let _ = ballot.on_timeout(in_time());
-    }
-    ballot
-}
-
 /// Calls `visit` with every list of `len` things out of `kinds`.
 fn each_list<V: Clone>(kinds: &[V], len: usize, visit: &mut impl FnMut(&[V])) {
     fn grow<V: Clone>(kinds: &[V], len: usize, list: &mut Vec<V>, visit: &mut impl FnMut(&[V])) {

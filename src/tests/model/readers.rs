@@ -1,4 +1,4 @@
-//! Readers and writers of one lock in a small world: the shipped rounds, the shipped machine of a held lock, and nodes that do
+//! Readers and writers of one lock in a small world: the shipped calls, the shipped machine of a held lock, and nodes that do
 //! what the scripts do.
 //!
 //! A few attempts at one lock on three nodes, of writers and of readers: acquire, raise, hold, extend, release.
@@ -21,17 +21,19 @@
 //! writer, whose scripts and rounds these are. Which worlds, and why these: see `proofs`. For every rule there is a [`Flaw`],
 //! which has to be found.
 
-mod ledger;
 mod nodes;
 mod proofs;
 
+use super::clients::{self, ACQUIRE, Client, Done, Event, Phase, RAISE};
+use super::ledgers::{all, sent_at};
 use super::servers::{
     ALONE, Acquire, Caller, Extend, Key, Lock, Mistake, Release, Said, Server, Turn, Wants,
 };
 use super::walk::World as _;
 use super::*;
-use crate::answer::LockStatus;
-use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
+use crate::call::steps::Next;
+use crate::ids::NodeSet;
+use crate::logic::acquire_round::Rule;
 
 const NODES: usize = 3;
 
@@ -76,22 +78,11 @@ enum Flaw {
     CountsWhatItIsHanded,
 }
 
-/// Commands of an attempt to a node, one bit each; the lowest comes first.
-const ACQUIRE: u8 = 1;
-const RAISE: u8 = 2;
+/// Commands to a node are one bit each; the lowest comes first.
 const EXTEND: u8 = 4;
 const RELEASE: u8 = 8;
 /// Behind a release by mistake.
 const AGAIN: u8 = 16;
-
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-enum Phase {
-    Idle,
-    Acquiring,
-    Raising,
-    Holding,
-    Over,
-}
 
 /// A node, and everything else that is told apart by node. Ends are numbered: 1 is that of the acquire, 2 that of the first
 /// extension, and so on; 0 is none.
@@ -102,11 +93,8 @@ struct Node<const A: usize> {
     /// What it grants or extends does not count until each of these is over, or has had this extension confirmed; 0 for nothing.
     forgot: [u8; A],
     sent: [u8; A],
-    said: [Said; A],
     /// The attempts that have counted the node.
     counted: [bool; A],
-    /// The last promise to each: 1 that of the acquire, 2 that of the first extension, and so on; 0 for none.
-    promised: [u8; A],
     /// In which order keys and entries were set here that are or may be counted.
     order: [u8; A],
 }
@@ -114,6 +102,7 @@ struct Node<const A: usize> {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 struct Attempt {
     phase: Phase,
+    client: Option<Client>,
     /// What its raise offers; once it has won, its token or number.
     token: u8,
     won: bool,
@@ -124,24 +113,11 @@ struct Attempt {
     /// The number of its last extension, and whether that sets missing keys.
     number: u8,
     sets: bool,
-    /// Numbers of all its extensions.
-    numbers: [u8; EXTENSIONS_MAX],
-    /// Of the next extension.
-    next: Next,
     /// It was not confirmed by answers of all nodes.
     refused: bool,
     /// Extensions sent, and the last one confirmed.
     extensions: u8,
     confirmed: u8,
-}
-
-const EXTENSIONS_MAX: usize = 3;
-
-/// The number that an extension would have, and whether it would set missing keys.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-struct Next {
-    number: u8,
-    sets: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -180,28 +156,17 @@ const SINCE: u8 = 15;
 const FLOOR: u8 = 20;
 const LATER: u8 = 10;
 
-impl Phase {
-    fn is_alive(self) -> bool {
-        !matches!(self, Phase::Idle | Phase::Over)
-    }
-
-    fn holds(self) -> bool {
-        self == Phase::Holding
-    }
-}
-
 impl<const A: usize> World<A> {
     fn start(&self) -> State<A> {
         let attempt = Attempt {
             phase: Phase::Idle,
+            client: None,
             token: 0,
             won: false,
             is_late: false,
             outdated: 0,
             number: 0,
             sets: false,
-            numbers: [0; EXTENSIONS_MAX],
-            next: Next::default(),
             refused: false,
             extensions: 0,
             confirmed: 0,
@@ -210,9 +175,7 @@ impl<const A: usize> World<A> {
             server: Server::new([counter], (), 0),
             forgot: [0; A],
             sent: [0; A],
-            said: [Said::Nothing; A],
             counted: [false; A],
-            promised: [0; A],
             order: [0; A],
         };
         State {
@@ -232,13 +195,14 @@ impl<const A: usize> World<A> {
         self.proposals[me] + if state.attempts[me].is_late { LATER } else { 0 }
     }
 
-    /// Sends a command to all nodes, and forgets what was said before.
-    fn send(state: &mut State<A>, me: usize, phase: Phase, command: u8) {
-        state.attempts[me].phase = phase;
-        for node in &mut state.nodes {
-            node.sent[me] |= command;
-            node.said[me] = Said::Nothing;
-        }
+    fn send(state: &mut State<A>, me: usize, to: NodeSet, command: u8) {
+        clients::among(&mut state.nodes, to).for_each(|it| it.sent[me] |= command);
+    }
+
+    fn let_go(state: &mut State<A>, me: usize) {
+        let own = &mut state.attempts[me];
+        (own.phase, own.client) = (Phase::Over, None);
+        Self::send(state, me, all(), RELEASE);
     }
 
     fn send_extension(&self, state: &mut State<A>, me: usize) {
@@ -251,101 +215,92 @@ impl<const A: usize> World<A> {
         if outdated && own.outdated == 0 {
             own.outdated = own.extensions;
         }
-        own.number = own.next.number;
-        own.sets = own.next.sets || self.flaw == Flaw::SetsUnconfirmed;
-        own.numbers[usize::from(own.extensions) - 1] = own.number;
+        let client = own.client.unwrap().step(Event::Extend).client;
+        (own.number, own.sets) = client.hold(|_, extension| {
+            let extension = extension.unwrap();
+            (extension.promise.number as u8, !extension.sets.is_empty())
+        });
+        own.client = Some(client);
+        own.sets |= self.flaw == Flaw::SetsUnconfirmed;
         own.refused = false;
-        Self::send(state, me, Phase::Holding, EXTEND);
+        Self::send(state, me, all(), EXTEND);
     }
 
-    /// What an attempt makes of what the nodes have said, or of its time-out.
-    fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
-        let said = state.nodes.map(|it| it.said[me]);
-        let votes = (0..)
-            .map(NodeId::new)
-            .zip(said)
-            .filter(|it| it.1 != Said::Nothing)
-            .map(|it| (it.0, it.1.vote()));
-        let Attempt { phase, token, .. } = state.attempts[me];
-        let rule = self.rules[me];
-        match phase {
-            Phase::Acquiring => {
-                let proposal = u64::from(self.proposal(state, me));
-                match round_after(
-                    NODES,
-                    AcquireRound::new(rule, proposal, Some(deadline())),
-                    votes,
-                    closed,
-                )
-                .end()
-                {
-                    Some(AcquireEnd::Won { token }) => self.win(state, me, token),
-                    Some(AcquireEnd::Raise { .. })
-                        if rule == Rule::Shared && self.flaw == Flaw::LargestOfAnyMajority =>
-                    {
-                        let largest = said.iter().filter_map(|it| {
-                            if let Said::Shared(it) = it {
-                                Some(*it)
-                            } else {
-                                None
-                            }
-                        });
-                        state.attempts[me].token = largest.max().unwrap();
-                        (state.attempts[me].phase, state.attempts[me].won) = (Phase::Holding, true);
-                        for node in state
-                            .nodes
-                            .iter_mut()
-                            .filter(|it| matches!(it.said[me], Said::Shared(_)))
-                        {
-                            node.counted[me] = true;
-                            node.promised[me] = 1;
-                        }
-                        state.attempts[me].next = self.next_extension(state, me);
-                    }
-                    Some(AcquireEnd::Raise { token }) => {
-                        state.attempts[me].token = u8::try_from(token).unwrap();
-                        Self::send(state, me, Phase::Raising, RAISE);
-                    }
-                    Some(AcquireEnd::Lost(_)) => Self::send(state, me, Phase::Over, RELEASE),
-                    None => {}
-                }
-            }
-            Phase::Raising => {
-                match round_after(
-                    NODES,
-                    RaiseRound::new(rule, token.into(), Some(deadline())),
-                    votes,
-                    closed,
-                )
-                .end()
-                {
-                    Some(AcquireEnd::Won { token }) => self.win(state, me, token),
-                    Some(_) => Self::send(state, me, Phase::Over, RELEASE),
-                    None => {}
-                }
-            }
-            _ => {}
+    fn begin(&self, state: &mut State<A>, me: usize) {
+        let reads = self.rules[me] == Rule::Shared;
+        let done = clients::begin(reads, self.proposal(state, me));
+        self.carry_out(state, me, &done);
+    }
+
+    fn step(&self, state: &mut State<A>, me: usize, event: Event) {
+        if let Some(client) = state.attempts[me].client {
+            self.carry_out(state, me, &client.step(event));
         }
     }
 
-    fn win(&self, state: &mut State<A>, me: usize, token: u64) {
+    /// Carries out what a call wants done.
+    fn carry_out(&self, state: &mut State<A>, me: usize, done: &Done) {
+        state.attempts[me].client = Some(done.client);
+        let takes_largest = self.flaw == Flaw::LargestOfAnyMajority;
+        for next in done.steps.iter() {
+            let own = &mut state.attempts[me];
+            match next {
+                Next::Raise { .. } if takes_largest && self.rules[me] == Rule::Shared => {
+                    let granted = done.client.votes(|it| it.nodes_with(Vote::is_granted));
+                    for node in (0..NODES).filter(|it| granted.contains(clients::id(*it))) {
+                        self.step(state, me, Event::Answer(RAISE, node, Said::Taken));
+                    }
+                }
+                Next::Raise { token, .. } => {
+                    own.token = u8::try_from(*token).unwrap();
+                    Self::send(state, me, all(), RAISE);
+                }
+                Next::TakeBack(release) => Self::send(state, me, release.to, RELEASE),
+                Next::GiveUp(_) => (own.phase, own.client) = (Phase::Over, None),
+                Next::Won(win) => {
+                    (own.phase, own.won) = (Phase::Holding, true);
+                    own.token = u8::try_from(win.token).unwrap();
+                    let nodes = &mut state.nodes;
+                    clients::among(nodes, done.counted).for_each(|it| it.counted[me] = true);
+                }
+                _ => {
+                    own.phase = Phase::Calling;
+                    Self::send(state, me, all(), ACQUIRE);
+                }
+            }
+        }
+    }
+
+    /// A holder reads the answer of a node to its last extension.
+    fn hear(&self, state: &mut State<A>, me: usize, node: usize, said: Said) {
+        let is_enough = self.flaw == Flaw::ExtendsAlone && said.vote().is_extended();
+        let others = (0..NODES).filter(|it| is_enough && *it != node);
+        for node in others.chain([node]) {
+            self.step(state, me, Event::Answer(EXTEND, node, said));
+        }
         let own = &mut state.attempts[me];
-        (own.phase, own.won, own.token) = (Phase::Holding, true, u8::try_from(token).unwrap());
-        for node in state
-            .nodes
-            .iter_mut()
-            .filter(|it| it.said[me].vote().is_granted())
-        {
-            node.promised[me] = 1;
+        let client = own.client.unwrap();
+        if client.hold(|it, _| it.is_lost()) {
+            return Self::let_go(state, me);
         }
-        for node in state
-            .nodes
-            .iter_mut()
-            .filter(|it| self.rules[me].counts(&it.said[me].vote(), token))
-        {
-            node.counted[me] = true;
-        }
-        state.attempts[me].next = self.next_extension(state, me);
+        client.hold(|hold, last| {
+            let promises = &hold.promises;
+            let ends = promises.ends(sent_at(0));
+            own.confirmed = promises.round() as u8;
+            state.nodes[node].counted[me] |= ends[node] == last.map(|it| it.promise.until);
+            // It stands on the other nodes alone: this one has lost everything, or its first entry, of a late acquire, is behind
+            // a newer counter. Nothing tells such an entry from one that was handed over behind a newer writer.
+            let counters = promises.counters().enumerate();
+            let is_no_help = |(node, counter): &(usize, u64)| {
+                let is_gone = promises.gone().contains(clients::id(*node));
+                let is_late = ends[*node].is_none() && is_gone && u64::from(own.number) < *counter;
+                state.nodes[*node].server.record != 0 || is_late
+            };
+            let stands = NODES - counters.filter(is_no_help).count();
+            own.refused = promises.open().is_empty()
+                && own.confirmed < own.extensions
+                && majority(NODES, stands);
+        });
     }
 
     /// All that clients can do next.
@@ -361,14 +316,14 @@ impl<const A: usize> World<A> {
         if phase == Phase::Idle {
             after(&|it| {
                 it.attempts[me].is_late = it.crashes < self.crashes;
-                Self::send(it, me, Phase::Acquiring, ACQUIRE);
+                self.begin(it, me);
             });
         }
-        if matches!(phase, Phase::Acquiring | Phase::Raising) {
-            after(&|it| self.decide(it, me, true));
+        if phase == Phase::Calling {
+            after(&|it| self.step(it, me, Event::TimeOut));
         }
-        if phase.holds() {
-            after(&|it| Self::send(it, me, Phase::Over, RELEASE));
+        if phase == Phase::Holding {
+            after(&|it| Self::let_go(it, me));
         }
         if phase == Phase::Holding && !state.is_extending(me) && extensions < self.extensions[me] {
             after(&|it| self.send_extension(it, me));
@@ -392,10 +347,9 @@ impl<const A: usize> World<A> {
             next.nodes[node].sent[me] |= AGAIN;
         }
         match (command, state.attempts[me].phase) {
-            (ACQUIRE, Phase::Acquiring) | (RAISE, Phase::Raising) => {
+            (ACQUIRE | RAISE, Phase::Calling) => {
                 all.push(next);
-                next.nodes[node].said[me] = said;
-                self.decide(&mut next, me, false);
+                self.step(&mut next, me, Event::Answer(command, node, said));
             }
             (EXTEND, Phase::Holding) => {
                 all.push(next);
@@ -459,7 +413,7 @@ impl<const A: usize> walk::World for World<A> {
     fn violation(&self, before: &State<A>, state: &State<A>) -> Option<Violation> {
         let own = |it: usize| &state.attempts[it];
         for (a, b) in pairs::<A>() {
-            let both_hold = own(a).phase.holds() && own(b).phase.holds();
+            let both_hold = own(a).phase == Phase::Holding && own(b).phase == Phase::Holding;
             if self.losses == 0 && both_hold && self.rules[a] == Rule::Exclusive {
                 return Some(Violation::BesideAWriter);
             }
@@ -511,13 +465,6 @@ impl<const A: usize> walk::World for World<A> {
             let is_extending = state.is_extending(me);
             let may_extend = phase != Phase::Over && self.may_extend(&state.attempts[me], me);
             for node in &mut state.nodes {
-                let is_awaited = matches!(phase, Phase::Acquiring | Phase::Raising) || is_extending;
-                if !is_awaited {
-                    node.said[me] = Said::Nothing;
-                }
-                if !may_extend && !is_extending && won {
-                    node.promised[me] = 0;
-                }
                 if !may_gain && !node.counted[me] {
                     node.order[me] = 0;
                 }
@@ -529,12 +476,9 @@ impl<const A: usize> walk::World for World<A> {
                     node.sent[me] = 0;
                 }
             }
-            if !may_extend && won {
-                state.attempts[me].next = Next::default();
-            }
             if !may_extend && !is_extending && won {
-                state.attempts[me].outdated = 0;
-                state.attempts[me].numbers = [0; EXTENSIONS_MAX];
+                let own = &mut state.attempts[me];
+                (own.outdated, own.client) = (0, None);
             }
             if phase == Phase::Over {
                 let own = &mut state.attempts[me];
@@ -548,13 +492,13 @@ impl<const A: usize> walk::World for World<A> {
         for node in &mut state.nodes {
             node.settle(&state.attempts, self.flaw);
         }
-        state.nodes.sort_unstable();
+        state.sort();
         for (a, b) in pairs::<A>().filter(|(a, b)| a < b && self.alike(*a, *b)) {
             if state.attempts[b] <= state.attempts[a] {
                 let mut other = state;
                 other.attempts.swap(a, b);
                 other.nodes.iter_mut().for_each(|it| it.swap(a, b));
-                other.nodes.sort_unstable();
+                other.sort();
                 state = state.min(other);
             }
         }
@@ -563,6 +507,11 @@ impl<const A: usize> walk::World for World<A> {
 }
 
 impl<const A: usize> State<A> {
+    /// Nodes are alike: states that differ only in which is which are one.
+    fn sort(&mut self) {
+        clients::sort(&mut self.nodes, &mut self.attempts, |it| &mut it.client);
+    }
+
     /// Whether an extension of this attempt is under way.
     fn is_extending(&self, me: usize) -> bool {
         let is_sent = |it: &Node<A>| it.sent[me] & (EXTEND | AGAIN) != 0;

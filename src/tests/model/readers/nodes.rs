@@ -54,8 +54,6 @@ impl<const A: usize> Node<A> {
         ] {
             it.swap(a, b);
         }
-        self.promised.swap(a, b);
-        self.said.swap(a, b);
         self.counted.swap(a, b);
     }
 
@@ -76,7 +74,6 @@ impl<const A: usize> Node<A> {
                     }
                     _ => {}
                 }
-                self.promised[me] = 0;
             }
         }
         if lock.key != Key::Shared && flaw != Flaw::Server(Mistake::KeepsOldEntries) {
@@ -90,9 +87,13 @@ impl<const A: usize> Node<A> {
     }
 }
 
+fn is_alive(attempt: &Attempt) -> bool {
+    !matches!(attempt.phase, Phase::Idle | Phase::Over)
+}
+
 /// Whether a node that forgot everything while this attempt was under way has to be silent for it.
 fn blocks(attempt: &Attempt, forgot: u8) -> bool {
-    attempt.phase.is_alive() && attempt.confirmed < forgot
+    is_alive(attempt) && attempt.confirmed < forgot
 }
 
 impl<const A: usize> World<A> {
@@ -229,7 +230,8 @@ impl<const A: usize> World<A> {
         }
         // It was refused here, and waits in the list.
         let is_handed = |it: &usize| {
-            let is_held = state.attempts[*it].phase.holds() && self.rules[*it] == Rule::Shared;
+            let is_held =
+                state.attempts[*it].phase == Phase::Holding && self.rules[*it] == Rule::Shared;
             is_held && !node.has(*it) && node.sent[*it] == 0 && !node.counted[*it]
         };
         let is_open = !matches!(key, Key::Owned { .. });
@@ -239,6 +241,9 @@ impl<const A: usize> World<A> {
                 node.server.let_reader_in(0, me as u8, 1, self.mistake());
                 node.note(me);
                 it.hands -= 1;
+                if self.flaw == Flaw::CountsWhatItIsHanded {
+                    self.step(it, me, Event::Answer(ACQUIRE, at, Said::Accepted));
+                }
             });
         }
         if state.crashes != 0 {
@@ -250,13 +255,9 @@ impl<const A: usize> World<A> {
                 after(&|it| {
                     let node = &mut it.nodes[at];
                     node.server.lose([counter], FLOOR);
-                    node.forgot = it.attempts.map(|it| {
-                        if it.phase.is_alive() {
-                            1 + it.extensions
-                        } else {
-                            0
-                        }
-                    });
+                    node.forgot = it
+                        .attempts
+                        .map(|it| if is_alive(&it) { 1 + it.extensions } else { 0 });
                     it.crashes -= 1;
                 });
             }

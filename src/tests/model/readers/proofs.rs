@@ -73,17 +73,15 @@ fn i2_numbers_of_readers_lie_between_writers_tokens_despite_data_loss() {
 /// The reader holds the lock with 5, and its acquire has come everywhere.
 fn held_by_a_reader(world: &World<2>, entries: [bool; NODES]) -> State<2> {
     let mut start = world.start();
-    (
-        start.attempts[1].phase,
-        start.attempts[1].won,
-        start.attempts[1].token,
-    ) = (Phase::Holding, true, 5);
-    for (node, _) in start.nodes.iter_mut().zip(entries).filter(|it| it.1) {
-        node.server.let_reader_in(0, 1, 1, Mistake::None);
-        node.order = [0, 1];
-        (node.counted[1], node.promised[1]) = (true, 1);
+    world.begin(&mut start, 1);
+    for (at, has) in entries.into_iter().enumerate() {
+        if has {
+            let said = world.run(&mut start, 1, at, ACQUIRE);
+            world.step(&mut start, 1, Event::Answer(ACQUIRE, at, said));
+        }
+        start.nodes[at].sent[1] = 0;
+        start.nodes[at].counted[1] = has;
     }
-    start.attempts[1].next = world.next_extension(&start, 1);
     start
 }
 
@@ -203,10 +201,7 @@ fn late_raise(world: &World<3>) -> State<3> {
             start.attempts[reader].token,
         ) = (Phase::Holding, true, 5);
         for at in nodes {
-            (
-                start.nodes[at].counted[reader],
-                start.nodes[at].promised[reader],
-            ) = (true, 1);
+            start.nodes[at].counted[reader] = true;
         }
     }
     for (node, readers) in start.nodes.iter_mut().zip([&[1, 2][..], &[1], &[1]]) {
@@ -362,11 +357,13 @@ fn i5_entries_kept_when_the_lock_is_shared_again_are_detected() {
         // A reader is about to raise the counters of two nodes. One of them has lost the lock key meanwhile, and not the set.
         let mut start = world.start();
         start.losses = 0;
-        World::send(&mut start, 1, Phase::Raising, RAISE);
-        start.attempts[1].token = 9;
-        for node in &mut start.nodes[1..] {
-            node.server.let_reader_in(0, 1, 1, Mistake::None);
-            node.order = [0, 1, 0];
+        world.begin(&mut start, 1);
+        for at in 1..NODES {
+            let said = world.run(&mut start, 1, at, ACQUIRE);
+            world.step(&mut start, 1, Event::Answer(ACQUIRE, at, said));
+        }
+        for node in &mut start.nodes {
+            node.sent[1] = RAISE;
         }
         start.nodes[1].server.vanish(0);
         if flaw != Flaw::None || long() {

@@ -22,8 +22,6 @@ pub(in super::super) enum Said {
     Lifted(u8),
     /// Extended: some were missing.
     Healed,
-    /// The same where the node had promised the key.
-    SetAgain,
     Superseded,
     /// With the counter. 0 as well for a key that is another owner's, and for any that is not the one of a raise.
     Gone(u8),
@@ -45,7 +43,7 @@ impl Said {
             Said::Above(counter) => with(LockStatus::NotRaised, counter),
             Said::Extended => Vote::of(LockStatus::Extended),
             Said::Lifted(counter) => with(LockStatus::Lifted, counter),
-            Said::Healed | Said::SetAgain => Vote::of(LockStatus::Healed),
+            Said::Healed => Vote::of(LockStatus::Healed),
             Said::Superseded => Vote::of(LockStatus::Superseded),
             Said::Gone(counter) => with(LockStatus::Gone, counter),
         }
