@@ -80,7 +80,7 @@
 //! | level | contents |
 //! | --- | --- |
 //! | error | a caught panic, in this crate or in a callback, or a failure of the operating system |
-//! | warn | you must act: a lock was lost or not extended, no majority votes, a server is unfit |
+//! | warn | act: a lock is lost or not extended, no majority votes, a server needs other settings |
 //! | info | once per change: a node went down, came back, or lost its vote; a warning has ended |
 //! | debug | the result of each round; further failures of a node that is down |
 //! | trace | every reply |

@@ -229,7 +229,7 @@ pub(crate) fn object(lock: &Inspection) -> Value {
         match &row.stored {
             Err(failure) => of(json!({ "failure": failure.to_string() })),
             Ok(stored) => {
-                let (lock, holder, readers) = match &stored.key {
+                let (key, holder, readers) = match &stored.key {
                     StoredKey::Missing => ("free", None, None),
                     StoredKey::Held { holder, .. } => ("held", holder.as_deref(), None),
                     StoredKey::Read { count, .. } => ("read", None, Some(*count)),
@@ -237,7 +237,7 @@ pub(crate) fn object(lock: &Inspection) -> Value {
                     _ => ("other_type", None, None),
                 };
                 of(json!({
-                    "lock": lock, "holder": holder, "readers": readers,
+                    "lock": key, "holder": holder, "readers": readers,
                     "left": show::seconds(stored.left), "counter": stored.counter,
                     "waiting": stored.waiting, "waiting_for": show::seconds(stored.waiting_for),
                 }))

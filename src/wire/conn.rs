@@ -323,7 +323,7 @@ impl<T: AsRef<Command>> Conn<T> {
             if let Answer::Record(synced) = &reply.answer {
                 self.record_version = synced.record_version;
             }
-            if let (true, Answer::Failed(_)) = (with_source, &reply.answer) {
+            if with_source && matches!(reply.answer, Answer::Failed(_)) {
                 // So that a user without EVAL is refused each time, whatever others have loaded.
                 let script = tag.as_ref().script;
                 self.introduced.retain(|it| Some(*it) != script);

@@ -13,17 +13,16 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::ledgers::{Calm, NO_MARGIN, all, now, sent_at};
+use super::ledgers::{Calm, Known, NO_MARGIN, all, now, sent_at};
 use super::servers::Said;
 use super::*;
 use crate::call::Call;
-use crate::call::steps::{Next, Terms, View, Win};
+use crate::call::steps::{Next, Terms, Win};
 use crate::hold::promises::Promise;
 use crate::hold::{self, Extension, Hold};
 use crate::ids::{NodeSet, OwnerToken};
 use crate::logic::acquire_round::Rule;
 use crate::logic::ballot::Votes;
-use crate::time::Tick;
 
 const NODES: usize = 3;
 const LEASE: Duration = Duration::from_secs(3_600);
@@ -93,43 +92,19 @@ struct AllNodes {
     checked: Cell<NodeSet>,
 }
 
-impl View for AllNodes {
-    fn time_for_all(&self, _at: Moment) -> Option<u64> {
-        Some(self.proposal.into())
+impl Known for AllNodes {
+    fn time(&self) -> u64 {
+        self.proposal.into()
     }
 
-    fn quarantined_of(&self, nodes: NodeSet, _asked: Tick) -> Vec<(NodeId, NodeFailure)> {
+    fn quarantined_of(&self, nodes: NodeSet) -> Vec<(NodeId, NodeFailure)> {
         self.checked.set(nodes);
         vec![]
     }
 
-    fn notifying(&self) -> usize {
-        0
-    }
-
-    fn deadline(&self, now: Tick) -> Tick {
-        now + LEASE
-    }
-
-    fn outage(&self) -> Option<Tick> {
-        None
-    }
-
-    fn is_stopped(&self) -> bool {
-        false
-    }
-
-    fn take_turn(&self) -> Option<Duration> {
-        Some(Duration::ZERO)
-    }
-
     /// Simulated servers know an attempt by its place in the world.
-    fn draw(&self) -> Result<OwnerToken, String> {
-        Ok(OwnerToken::of_value(&[b'0'; 32]).unwrap())
-    }
-
-    fn random(&self) -> f64 {
-        0.5
+    fn owner(&self) -> OwnerToken {
+        OwnerToken::of_value(&[b'0'; 32]).unwrap()
     }
 }
 

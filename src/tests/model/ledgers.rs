@@ -8,10 +8,11 @@ use std::sync::OnceLock;
 
 use super::*;
 use crate::answer::LockStatus;
+use crate::call::steps::View;
 use crate::config::Margin;
 use crate::hold::promises::{Promise, Promises};
 use crate::hold::{Extension, Hold, Servers, Terms};
-use crate::ids::NodeSet;
+use crate::ids::{NodeSet, OwnerToken};
 use crate::time::{Now, Tick};
 
 const NODES: usize = 3;
@@ -90,6 +91,55 @@ impl Servers for Calm {
 
     fn pause(&self, _left: Duration, _now: Tick) -> Duration {
         Duration::ZERO
+    }
+}
+
+/// What a call knows that waits for nobody.
+pub(super) trait Known {
+    /// The nodes' time, and so its proposal.
+    fn time(&self) -> u64;
+
+    fn owner(&self) -> OwnerToken;
+
+    /// Of these nodes, those in quarantine.
+    fn quarantined_of(&self, nodes: NodeSet) -> Vec<(NodeId, NodeFailure)>;
+}
+
+impl<K: Known> View for K {
+    fn time_for_all(&self, _at: Moment) -> Option<u64> {
+        Some(self.time())
+    }
+
+    fn quarantined_of(&self, nodes: NodeSet, _asked: Tick) -> Vec<(NodeId, NodeFailure)> {
+        Known::quarantined_of(self, nodes)
+    }
+
+    fn notifying(&self) -> usize {
+        0
+    }
+
+    fn deadline(&self, now: Tick) -> Tick {
+        now + LIFE
+    }
+
+    fn outage(&self) -> Option<Tick> {
+        None
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
+    fn take_turn(&self) -> Option<Duration> {
+        Some(Duration::ZERO)
+    }
+
+    fn draw(&self) -> Result<OwnerToken, String> {
+        Ok(self.owner())
+    }
+
+    fn random(&self) -> f64 {
+        0.0
     }
 }
 

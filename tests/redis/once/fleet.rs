@@ -90,8 +90,8 @@ impl Order {
 
     /// Kills this process, if it is the first one in the phase.
     fn ends(&self, phase: &str) {
-        let dead = self.file.with_extension(self.period.to_string());
-        if self.phase == phase && File::create_new(dead).is_ok() {
+        let kill = self.file.with_extension(self.period.to_string());
+        if self.phase == phase && File::create_new(kill).is_ok() {
             let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
         }
     }

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use super::*;
 use crate::answer::LockStatus;
 use crate::call::Call;
-use crate::call::steps::{Next, Terms, View};
+use crate::call::steps::{Next, Terms};
 use crate::error::QuarantineReason;
 use crate::ids::OwnerToken;
-use crate::tests::model::ledgers::{LIFE, NO_MARGIN, now, sent_at, until};
-use crate::time::Tick;
+use crate::tests::model::ledgers::{Known, LIFE, NO_MARGIN, now, sent_at, until};
 
 /// What a step of a call comes to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -59,14 +58,14 @@ struct Told {
     half_is_enough: bool,
 }
 
-impl View for Told {
-    fn time_for_all(&self, _at: Moment) -> Option<u64> {
+impl Known for Told {
+    fn time(&self) -> u64 {
         // Any proposal below the token, with one counter between them, leads to a raise to it.
         let less = u8::from(self.acquired.is_some());
-        Some((self.number - less).into())
+        (self.number - less).into()
     }
 
-    fn quarantined_of(&self, nodes: NodeSet, _asked: Tick) -> Vec<(NodeId, NodeFailure)> {
+    fn quarantined_of(&self, nodes: NodeSet) -> Vec<(NodeId, NodeFailure)> {
         let barred = NodeFailure::Quarantined {
             left: LIFE,
             why: QuarantineReason::Restarted,
@@ -78,32 +77,8 @@ impl View for Told {
             .collect()
     }
 
-    fn notifying(&self) -> usize {
-        0
-    }
-
-    fn deadline(&self, now: Tick) -> Tick {
-        now + LIFE
-    }
-
-    fn outage(&self) -> Option<Tick> {
-        None
-    }
-
-    fn is_stopped(&self) -> bool {
-        false
-    }
-
-    fn take_turn(&self) -> Option<Duration> {
-        Some(Duration::ZERO)
-    }
-
-    fn draw(&self) -> Result<OwnerToken, String> {
-        Ok(owner(self.owner))
-    }
-
-    fn random(&self) -> f64 {
-        0.0
+    fn owner(&self) -> OwnerToken {
+        owner(self.owner)
     }
 }
 
